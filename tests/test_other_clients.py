@@ -1,16 +1,33 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who calls a producer as another client's is told what to call here."""
+"""Who writes the names of another client is told what to write here."""
 
 from __future__ import annotations
 
+import copy
+import importlib
 import inspect
+import pickle
+import pydoc
+import re
+from operator import attrgetter
 from typing import Any
 from unittest import mock
 
 import pytest
 
-from penstock import AsyncProducer, Producer
-from penstock._other_clients import ASYNC, BLOCKING, names_of_other_clients
+import penstock
+from penstock import AsyncProducer, Producer, RecordMetadata
+from penstock._other_clients import (
+    ASYNC,
+    BLOCKING,
+    OF_ERRORS,
+    OF_ERRORS_IN_METADATA,
+    OF_MESSAGES_IN_ERRORS,
+    OF_METADATA,
+    OF_PACKAGES,
+    names_of_other_clients,
+)
+from penstock.errors import BrokerError, DeliveryTimeoutError, KafkaError, TopicAuthorizationError
 from penstock.testing import MockAsyncProducer, MockProducer
 
 KINDS: dict[type, Any] = {
@@ -56,6 +73,79 @@ def test_every_name_of_the_table_is_told_and_is_no_attribute(kind: type) -> None
         assert not hasattr(kind, name)
         assert advice
         assert "{" not in advice.replace("${file:...}", "")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_help_says_that_they_are_not_here(kind: type) -> None:
+    shown = pydoc.render_doc(kind, renderer=pydoc.plaintext)  # type: ignore[attr-defined]
+    for name, advice in KINDS[kind].items():
+        assert f" |  {name}\n |      Not here, but at another client's producer: {advice}." in shown
+
+
+@pytest.mark.parametrize("kind", [DeliveryTimeoutError, TopicAuthorizationError])
+def test_an_error_answers_for_the_methods_of_another_clients(kind: type[KafkaError]) -> None:
+    error = kind("the text")
+    for name in OF_ERRORS.keys() - vars(BrokerError).keys():
+        assert not hasattr(error, name)
+        assert name not in dir(error)
+    with pytest.raises(AttributeError) as caught:
+        error.txn_requires_abort()  # type: ignore[attr-defined]
+    assert str(caught.value) == (
+        f"{kind.__name__!r} has no 'txn_requires_abort', which another client's error has; abort after every "
+        "KafkaError that is not `fatal`, except after a time-out of the commit"
+    )
+    assert {"retriable", "fatal", "twin"} <= set(dir(error))
+    assert str(pickle.loads(pickle.dumps(error))) == str(copy.copy(error)) == str(error)
+
+
+def test_a_callback_in_the_order_of_another_client_is_told_the_order() -> None:
+    swapped = r"; a callback is called with \(metadata, error\), in this order$"
+    metadata, error = RecordMetadata("t", 0, 1, 2, 3, 4), DeliveryTimeoutError("late")
+    for name in OF_ERRORS_IN_METADATA:
+        with pytest.raises(
+            AttributeError, match=f"has no '{name}', which another client's error has{swapped}"
+        ):
+            getattr(metadata, name)
+    for name in OF_MESSAGES_IN_ERRORS:
+        with pytest.raises(
+            AttributeError, match=f"has no '{name}', which another client's message has{swapped}"
+        ):
+            getattr(error, name)
+
+
+def test_only_errors_of_brokers_have_a_code() -> None:
+    assert TopicAuthorizationError().code == 29
+    assert "code" in dir(TopicAuthorizationError())
+    with pytest.raises(AttributeError, match="only a BrokerError has a code"):
+        DeliveryTimeoutError().code  # type: ignore[attr-defined]  # noqa: B018
+
+
+def test_metadata_answers_for_what_another_clients_message_has() -> None:
+    metadata = RecordMetadata("t", 0, 1, 2, 3, 4)
+    for name in OF_METADATA:
+        assert not hasattr(metadata, name)
+        assert name not in dir(metadata)
+    with pytest.raises(AttributeError) as caught:
+        metadata.key()  # type: ignore[attr-defined]
+    assert str(caught.value) == (
+        "'RecordMetadata' has no 'key', which another client's message has; bind what the callback needs: "
+        "on_delivery=functools.partial(report, key)"
+    )
+    assert pickle.loads(pickle.dumps(metadata)) == metadata
+    assert {"offset", "topic_partition"} <= set(dir(metadata))
+
+
+@pytest.mark.parametrize("name", OF_PACKAGES)
+def test_the_package_answers_for_names_of_other_packages(name: str) -> None:
+    assert not hasattr(penstock, name)
+    assert name not in dir(penstock)
+    with pytest.raises(AttributeError) as caught:
+        getattr(penstock, name)
+    assert str(caught.value) == f"module 'penstock' has no attribute {name!r}; {OF_PACKAGES[name]}"
+    for path in re.findall(r"penstock\.(\w+(?:\.\w+)?)", OF_PACKAGES[name]):
+        assert (
+            importlib.import_module("penstock.control") if path == "control" else attrgetter(path)(penstock)
+        )
 
 
 def test_dir_and_hasattr_do_not_know_them(producer: Any) -> None:

@@ -287,5 +287,21 @@ def test_what_is_no_serializer_is_refused_by_name(unfit, complaint):
         as_serializer(unfit, "key_serializer")
 
 
+def test_a_serializer_of_another_client_is_answered_with_the_method_that_is_missing():
+    class AvroSerializer:  # as confluent-kafka's
+        def __call__(self, obj, context=None, *, strict):
+            return b""
+
+        def __repr__(self):
+            return "<avro>"
+
+    with pytest.raises(TypeError) as caught:
+        as_serializer(AvroSerializer(), "value.serializer")
+    assert str(caught.value) == (
+        "value.serializer must be a function of one argument, or an object with serialize(topic, headers, data): "
+        "<avro> cannot be called with one"
+    )
+
+
 def test_everything_public_is_there():
     assert all(hasattr(serializers, name) for name in serializers.__all__)

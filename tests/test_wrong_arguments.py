@@ -249,6 +249,31 @@ def test_nan_is_no_time():
             call(float("nan"))
 
 
+NEGATIVE = "timeout must not be negative, and is -1; leave it out to wait until every record has its outcome"
+
+
+def test_a_negative_time_is_refused_also_where_nothing_is_left_to_wait_for(real):
+    for call in (real.flush, real.close, MockProducer().flush, MockProducer().close):
+        with pytest.raises(ValueError, match=f"^{NEGATIVE}$"):
+            call(-1)
+    for producer in (real, MockProducer()):
+        with pytest.raises(ValueError, match=r"^timeout must not be negative, and is -0\.5$"):
+            producer.client_instance_id(-0.5)
+
+
+@pytest.mark.parametrize("kind", [AsyncProducer, MockAsyncProducer])
+def test_a_negative_time_of_an_awaited_call_is_refused(kind, kafka):
+    async def main() -> None:
+        async with kind(bootstrap_servers=kafka.bootstrap_servers) as producer:
+            for call in (producer.flush, producer.aclose):
+                with pytest.raises(ValueError, match=f"^{NEGATIVE}$"):
+                    await call(-1)
+            with pytest.raises(ValueError, match=r"^timeout must not be negative"):
+                await producer.client_instance_id(-1)
+
+    asyncio.run(main())
+
+
 def test_control_functions_refuse_wrong_types(kafka):
     config = {"bootstrap.servers": kafka.bootstrap_servers}
     calls: list[Callable[[], object]] = [

@@ -19,6 +19,7 @@ install_finder()  # before any import of a hot module
 
 from penstock import errors, partitioners, serializers  # noqa: E402
 from penstock._lazy import lazy_names as _lazy_names  # noqa: E402
+from penstock._other_clients import OF_PACKAGES as _OF_PACKAGES  # noqa: E402
 from penstock._version import __version__  # noqa: E402
 from penstock.partitioners import Partitioner  # noqa: E402
 from penstock.serializers import Serializer  # noqa: E402
@@ -75,4 +76,5 @@ __getattr__, __dir__ = _lazy_names(
         "ProducerOptions": "penstock.config.keys",
         "complete_transaction": "penstock.control.complete",
     },
+    _OF_PACKAGES,
 )

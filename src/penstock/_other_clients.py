@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Calls of other clients' producers: who makes one here is told what to call instead.
+"""Names of other clients: who asks for one here is told what to write instead.
 
 `config.names` does the same for their options. A name of the table is no attribute: asking for it raises
-AttributeError, and `hasattr` and `dir` of a producer do not know it. Each name has a descriptor of its own, because a
+AttributeError, and `hasattr` and `dir` of an object do not know it. Each name has a descriptor of its own, because a
 `__getattr__` would make every other look-up, and so every `send`, slower.
 """
 
@@ -48,32 +48,99 @@ ASYNC: Final[Mapping[str, str]] = MappingProxyType(
     {name: text.format(close="aclose") for name, text in _OF_ALL.items()} | _OF_ASYNC
 )
 
+_BIND = "bind what the callback needs: on_delivery=functools.partial(report, key)"
+
+# Of errors. `name` is not here: errors of other libraries, which a class may have as a second base, have it.
+OF_ERRORS: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        "code": "only a BrokerError has a code; of all others the class says what happened",
+        "str": "use str(error)",
+        "txn_requires_abort": "abort after every KafkaError that is not `fatal`, except after a time-out of the commit",
+    }
+)
+
+# Of what a callback gets: here where the record is, there the record.
+OF_METADATA: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        "error": "the error is the second argument of the callback",
+        "key": _BIND,
+        "value": _BIND,
+        "headers": _BIND,
+        "set_headers": _BIND,
+        "latency": "producer.metrics() has request-latency-avg",
+        "timestamp_type": "`timestamp` is a number of milliseconds, the broker's if the topic uses LogAppendTime",
+        "leader_epoch": "leave it out",
+    }
+)
+
+# What a callback asks that was left in the other client's order, (error, message).
+_SWAPPED = "a callback is called with (metadata, error), in this order"
+OF_ERRORS_IN_METADATA: Final[Mapping[str, str]] = MappingProxyType(
+    dict.fromkeys(("code", "fatal", "name", "retriable", "str", "txn_requires_abort"), _SWAPPED)
+)
+OF_MESSAGES_IN_ERRORS: Final[Mapping[str, str]] = MappingProxyType(
+    dict.fromkeys(
+        ("error", "headers", "key", "latency", "offset", "partition", "timestamp", "value"), _SWAPPED
+    )
+)
+
+_ERROR = "use penstock.errors.KafkaError"
+_READER = "Penstock is a producer; keep the consumer of the other client"
+_FEW_CALLS = "penstock.control has a few of its calls; for the others keep the other client's"
+_BY_OPTIONS = "use penstock.Producer with key_serializer and value_serializer"
+
+# Of the package itself.
+OF_PACKAGES: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        "KafkaError": _ERROR,
+        "KafkaException": _ERROR,
+        "KafkaTimeoutError": "use penstock.errors.KafkaTimeoutError",
+        "Consumer": _READER,
+        "KafkaConsumer": _READER,
+        "AIOKafkaConsumer": _READER,
+        "SerializingProducer": _BY_OPTIONS,
+        "AvroProducer": _BY_OPTIONS,
+        "KafkaProducer": "use penstock.Producer",
+        "AIOKafkaProducer": "use penstock.AsyncProducer",
+        "AIOProducer": "use penstock.AsyncProducer",
+        "AdminClient": _FEW_CALLS,
+        "KafkaAdminClient": _FEW_CALLS,
+        "Message": "a callback gets a penstock.RecordMetadata",
+    }
+)
+
 
 class Elsewhere:
-    """The name of a call that a producer does not have."""
+    """A name that a class does not have, and the one of another client has."""
 
-    __slots__ = ("_advice", "_name")
-
-    def __init__(self, name: str, advice: str) -> None:
+    def __init__(self, name: str, advice: str, whose: str = "producer") -> None:
         self._name = name
         self._advice = advice
+        self._whose = whose
+        # `help` of a class lists all that is in it.
+        self.__doc__ = f"Not here, but at another client's {whose}: {advice}."
 
     def __get__(self, producer: object, owner: type) -> NoReturn:
         raise AttributeError(
-            f"{owner.__name__!r} has no {self._name!r}, which another client's producer has; {self._advice}",
+            f"{owner.__name__!r} has no {self._name!r}, which another client's {self._whose} has; {self._advice}",
             name=self._name,
             obj=owner if producer is None else producer,
         )
 
 
-def names_of_other_clients(table: Mapping[str, str]) -> Any:
-    """Decorates the class of a producer, which then tells what to call in place of the names of a table."""
+def names_of_other_clients(table: Mapping[str, str], whose: str = "producer") -> Any:
+    """Decorates a class, which then tells what to write in place of the names of a table.
+
+    Args:
+        table: names, and what to do instead.
+        whose: what has them at other clients.
+    """
 
     def decorate(cls: C) -> C:
         for name, advice in table.items():
             if hasattr(cls, name):
                 raise TypeError(f"{cls.__name__} has {name!r} itself")
-            setattr(cls, name, Elsewhere(name, advice))
+            setattr(cls, name, Elsewhere(name, advice, whose))
         cls.__dir__ = _dir_without_them  # type: ignore[assignment]
         return cls
 

@@ -50,9 +50,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any, ClassVar, NamedTuple, Self
 
+from penstock._other_clients import OF_ERRORS, OF_MESSAGES_IN_ERRORS, names_of_other_clients
 from penstock.error_codes import ErrorCode
 
 
+@names_of_other_clients(OF_ERRORS, "error")
+@names_of_other_clients(OF_MESSAGES_IN_ERRORS, "message")
 class KafkaError(Exception):
     """Root of all errors raised by this package."""
 
@@ -86,7 +89,7 @@ class ConfigError(KafkaError):
             given in another client's words, these, with dots; of an unknown option the name as it was given; None where
             it is not one option.
         options: all options that it is about, the first to correct first: more than one where they contradict each
-            other, or where one asks for another.
+            other, where one asks for another, or where several are unknown.
         reason: of a contradiction, what is wrong with the other options: "acks is 1, not all".
     """
 

@@ -355,7 +355,10 @@ def as_serializer(obj: Any, what: str) -> Serializer:
             f"{type(obj).__name__} is neither"
         )
     if not _takes_one_argument(obj):
-        raise TypeError(f"{what} must be a function of one argument: {obj!r} cannot be called with one")
+        raise TypeError(
+            f"{what} must be a function of one argument, or an object with serialize(topic, headers, data): "
+            f"{obj!r} cannot be called with one"
+        )
     return _FunctionSerializer(obj)
 
 

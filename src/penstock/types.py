@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
+from penstock._other_clients import OF_ERRORS_IN_METADATA, OF_METADATA, names_of_other_clients
+
 
 class TopicPartition(NamedTuple):
     """One partition of one topic."""
@@ -37,6 +39,8 @@ class Node(NamedTuple):
         return f"{self.host}:{self.port} (id {self.id})"
 
 
+@names_of_other_clients(OF_METADATA, "message")
+@names_of_other_clients(OF_ERRORS_IN_METADATA, "error")
 class RecordMetadata(NamedTuple):
     """Where an acknowledged record is.
 

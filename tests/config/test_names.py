@@ -64,6 +64,33 @@ def test_a_keyword_is_answered_with_a_keyword():
     assert "use 'partitioner' here" in refusal(partitioner_cb=print)
 
 
+def test_all_unknown_options_are_told_at_once(tmp_path):
+    path = tmp_path / "old.properties"
+    path.write_text("bootstrap.servers=a:1\nmessage.timeout.ms=5\nlinger.ms=1\nzookeeper.connect=z", "utf-8")
+    with pytest.raises(ConfigError) as caught:
+        ProducerConfig.from_user(path, {"lingerms": "a secret", "max_batch_size": 5})
+    where = f"of {str(path)!r})"
+    assert str(caught.value).splitlines() == [
+        "4 unknown options:",
+        f"  'message.timeout.ms', which is librdkafka's name; use 'delivery.timeout.ms' here (line 2 {where}",
+        f"  'zookeeper.connect' (line 4 {where}",
+        "  'lingerms'; did you mean 'linger_ms'?",
+        "  'max_batch_size', which is aiokafka's name; use 'batch_size' here",
+    ]
+    assert caught.value.option is None
+    assert caught.value.options == ("message.timeout.ms", "zookeeper.connect", "lingerms", "max_batch_size")
+
+
+def test_of_very_many_unknown_options_the_last_are_named_only():
+    names = [f"x.{number}" for number in range(23)]
+    lines = refusal(dict.fromkeys(names, "1")).splitlines()
+    assert lines == [
+        "23 unknown options:",
+        *(f"  {name!r}" for name in names[:20]),
+        "  and 'x.20', 'x.21', 'x.22'",
+    ]
+
+
 def test_an_option_of_a_spark_sink_is_answered_with_its_prefix():
     with pytest.raises(ConfigError, match=r"unknown option 'kafka\.queue\.buffering\.max\.ms'") as caught:
         parse_options(

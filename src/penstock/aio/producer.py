@@ -21,6 +21,7 @@ from penstock._arguments import (
 from penstock._locks import forbid_reentry, inside
 from penstock._loops import running_loop
 from penstock._other_clients import ASYNC, names_of_other_clients
+from penstock._time import check_not_negative
 from penstock.aio.arrow import TableRows
 from penstock.aio.callbacks import LoopCallbacks
 from penstock.aio.driving import Shield, drive
@@ -300,8 +301,10 @@ class AsyncProducer:
         Raises:
             KafkaTimeoutError: the time is up; the records go on. Its `records_left` is how many have no outcome.
             AuthenticationError: no broker lets this client in; the records go on when that is put right.
+            ValueError: the time is negative.
         """
         check_timeout(timeout)
+        check_not_negative(timeout)
         seconds = math.inf if timeout is None else timeout
         await drive(self._core.flush(timeout), seconds, self._core.clock)
 
@@ -386,8 +389,7 @@ class AsyncProducer:
             ValueError: the time is negative.
         """
         check_timeout(timeout)
-        if timeout is not None and timeout < 0:
-            raise ValueError(f"the time to close must not be negative: {timeout}")
+        check_not_negative(timeout)
         core: lifecycle.Core | None = getattr(self, "_core", None)
         if core is None or core.forked:
             return
@@ -433,6 +435,7 @@ class AsyncProducer:
     async def client_instance_id(self, timeout: float) -> uuid.UUID:  # noqa: ASYNC109 - as Producer.client_instance_id
         """The id under which the cluster knows this client's metrics; see Producer.client_instance_id."""
         check_timeout(timeout, required=True)
+        check_not_negative(timeout, required=True)
         return await drive(self._core.client_instance_id(timeout), timeout, self._core.clock)
 
     def metrics(self) -> dict[str, dict[str, Any]]:

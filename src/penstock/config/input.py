@@ -23,9 +23,11 @@ from penstock.config.names import (
     ALIASES,
     BLOCK_FOR_EVER_MS,
     BLOCK_ON_BUFFER_FULL,
-    canonical_name,
+    UnknownName,
     refuse_partitioner,
+    try_canonical_name,
     try_name_among,
+    unknown_options,
 )
 from penstock.config.security_keys import REFUSED, SECURITY_NAMES, SPELLINGS
 from penstock.errors import ConfigError
@@ -78,10 +80,13 @@ def read_values(
         The value of every option.
 
     Raises:
-        ConfigError: an option is unknown, malformed, missing, given twice, or of a feature still to come.
+        ConfigError: options are unknown; or one is malformed, missing, given twice, or of a feature still to come.
         TypeError: `config` is not something to read options from.
     """
-    given = [*_from_source(config), *_from_mapping(options, keyword=True)]
+    unknown: list[UnknownName] = []
+    given = [*_from_source(config, unknown), *_from_mapping(options, unknown, keyword=True)]
+    if unknown:
+        raise unknown_options(unknown)
     return _complete(*_resolve(given), (name for name in KEYS if name not in may_lack))
 
 
@@ -120,13 +125,14 @@ def _complete(values: dict[str, Any], written: Mapping[str, str], names: Iterabl
     return ReadOptions(values, explicit, written)
 
 
-def _from_source(config: ConfigSource) -> Iterator[_Given]:
+def _from_source(config: ConfigSource, unknown: list[UnknownName]) -> Iterator[_Given]:
+    """The options of a configuration; names that are none are added to `unknown`."""
     if config is None:
         return iter(())
     if isinstance(config, Mapping):
-        return _from_mapping(config, keyword=False)
+        return _from_mapping(config, unknown, keyword=False)
     if isinstance(config, str | os.PathLike):
-        return _from_file(os.fspath(config))
+        return _from_file(os.fspath(config), unknown)
     raise TypeError(
         f"config must be a mapping or the path of a properties file, not {type(config).__name__}"
         f"{addresses_hint(config)}"
@@ -146,12 +152,18 @@ def addresses_hint(config: object) -> str:
     return f"; for the addresses of brokers write bootstrap_servers={config!r}"
 
 
-def _from_mapping(options: Mapping[str, Any], *, keyword: bool) -> Iterator[_Given]:
+def _from_mapping(
+    options: Mapping[str, Any], unknown: list[UnknownName], *, keyword: bool
+) -> Iterator[_Given]:
     for name, value in options.items():
-        yield _Given(name, canonical_name(name, keyword=keyword), value, "")
+        canonical = try_canonical_name(name)
+        if canonical is None:
+            unknown.append(UnknownName(name, keyword))
+        else:
+            yield _Given(name, canonical, value, "")
 
 
-def _from_file(path: str) -> Iterator[_Given]:
+def _from_file(path: str, unknown: list[UnknownName]) -> Iterator[_Given]:
     # Clients without a file need none of it.
     from penstock.config.properties import parse_properties, read_properties
 
@@ -164,11 +176,11 @@ def _from_file(path: str) -> Iterator[_Given]:
         )
     for prop in parse_properties(text, repr(path)):
         where = f" (line {prop.line} of {path!r})"
-        try:
-            canonical = canonical_name(prop.name, keyword=False)
-        except ConfigError as error:
-            raise ConfigError(f"{error}{where}", error.option) from None
-        yield _Given(prop.name, canonical, prop.value, where)
+        canonical = try_canonical_name(prop.name)
+        if canonical is None:
+            unknown.append(UnknownName(prop.name, where=where))
+        else:
+            yield _Given(prop.name, canonical, prop.value, where)
 
 
 def _resolve(given: list[_Given]) -> tuple[dict[str, Any], dict[str, str]]:

@@ -11,7 +11,7 @@ matter.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import contextmanager
 from types import MappingProxyType
@@ -188,6 +188,7 @@ _WAYS_OUT: Final = {
     "random": f"use partitioner.ignore.keys=true here{_OR_MURMUR2}",
 }
 
+_MOST_EXPLAINED: Final = 20  # unknown options of one error; of more only the names are given
 
 # ---- from what the user wrote to an option
 
@@ -202,11 +203,19 @@ def canonical_name(name: object, *, keyword: bool) -> str:
     Raises:
         ConfigError: there is no such option; names the one to use.
     """
-    text = _as_text(name)
-    canonical = _CANONICAL.get(text)
+    canonical = try_canonical_name(name)
     if canonical is not None:
         return canonical
-    raise unknown_option(text, _keyword if keyword else str)
+    raise unknown_options([UnknownName(_as_text(name), keyword=keyword)])
+
+
+def try_canonical_name(name: object) -> str | None:
+    """Give the dotted name of an option; None when there is no such option.
+
+    Raises:
+        ConfigError: it is not a text.
+    """
+    return _CANONICAL.get(_as_text(name))
 
 
 def try_name_among(name: object, wanted: AbstractSet[str]) -> str | None:
@@ -284,12 +293,52 @@ def unknown_option(name: str, spell: Callable[[str], str], shown: str | None = N
         shown: the name as it is to be shown, when that differs.
     """
     shown = shown or name
+    return ConfigError(f"unknown option {shown!r}{_advice(name, spell)}", shown)
+
+
+class UnknownName(NamedTuple):
+    """A name that is none of ours, as the user gave it.
+
+    Attributes:
+        name: as it was written.
+        keyword: whether it was a keyword; a suggestion is then spelt as one.
+        where: the line of a file, for the error; else nothing.
+    """
+
+    name: str
+    keyword: bool = False
+    where: str = ""
+
+
+def unknown_options(names: Sequence[UnknownName]) -> ConfigError:
+    """The error for all of a configuration's names that are none of ours: whoever comes from another client has many.
+
+    Args:
+        names: one or more.
+    """
+    spelt = [(each, _keyword if each.keyword else str) for each in names]
+    if len(spelt) == 1:
+        ((only, spell),) = spelt
+        error = unknown_option(only.name, spell)
+        return ConfigError(f"{error}{only.where}", error.option) if only.where else error
+    lines = [
+        f"{each.name!r}{_advice(each.name, spell)}{each.where}" for each, spell in spelt[:_MOST_EXPLAINED]
+    ]
+    rest = names[_MOST_EXPLAINED:]
+    if rest:
+        lines.append(f"and {', '.join(repr(each.name) for each in rest)}")
+    return ConfigError(
+        "\n  ".join((f"{len(names)} unknown options:", *lines)), options=[each.name for each in names]
+    )
+
+
+def _advice(name: str, spell: Callable[[str], str]) -> str:
+    """What to write in place of an unknown name, as the end of a sentence; "" when nothing looks like it."""
     explained = _try_explain(name, spell)
     if explained is not None:
-        return ConfigError(f"unknown option {shown!r}, {explained}", shown)
+        return f", {explained}"
     nearest = try_nearest_name(name)
-    hint = f"; did you mean {spell(nearest)!r}?" if nearest is not None else ""
-    return ConfigError(f"unknown option {shown!r}{hint}", shown)
+    return "" if nearest is None else f"; did you mean {spell(nearest)!r}?"
 
 
 def _keyword(name: str) -> str:

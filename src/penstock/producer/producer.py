@@ -15,6 +15,7 @@ from penstock._arguments import check_bool, check_no_timeout, check_timeout, che
 from penstock._locks import forbid_reentry, inside
 from penstock._other_clients import BLOCKING, names_of_other_clients
 from penstock._refusals import noting_refusals
+from penstock._time import check_not_negative
 from penstock.config.config import ProducerConfig
 from penstock.consumer_groups import as_group, as_positions
 from penstock.producer import lifecycle
@@ -180,8 +181,10 @@ class Producer(SendFace):
         Raises:
             KafkaTimeoutError: the time is up; the records go on. Its `records_left` is how many have no outcome.
             AuthenticationError: no broker lets this client in; the records go on when that is put right.
+            ValueError: the time is negative.
         """
         check_timeout(timeout)
+        check_not_negative(timeout)
         seconds = math.inf if timeout is None else timeout
         run_steps(self._core.flush(timeout), seconds, self._core.clock, self._before_wait("flush()"))
 
@@ -311,8 +314,7 @@ class Producer(SendFace):
             ValueError: the time is negative.
         """
         check_timeout(timeout)
-        if timeout is not None and timeout < 0:
-            raise ValueError(f"the time to close must not be negative: {timeout}")
+        check_not_negative(timeout)
         core: lifecycle.Core | None = getattr(self, "_core", None)
         if core is None or core.forked:
             return
@@ -364,8 +366,10 @@ class Producer(SendFace):
             UnsupportedVersionError: the brokers collect no metrics of clients.
             IllegalStateError: enable.metrics.push is off.
             ProducerClosedError: the producer is closed, or was closed meanwhile.
+            ValueError: the time is negative.
         """
         check_timeout(timeout, required=True)
+        check_not_negative(timeout, required=True)
         steps = self._core.client_instance_id(timeout)
         return run_steps(steps, timeout, self._core.clock, self._before_wait("client_instance_id()"))
 

@@ -285,7 +285,8 @@ def test_a_leader_found_by_a_refresh_ends_the_backoff():
 # --------------------------------------------------------------------------------------------------- split
 
 
-def test_a_batch_that_is_too_large_is_cut_and_every_record_has_its_outcome():
+def test_a_batch_that_is_too_large_is_cut_and_every_record_has_its_outcome(caplog):
+    caplog.set_level(logging.DEBUG, logger="penstock.producer")
     rig = Rig(batch_size=10_000, linger_ms=5)
     rig.know("t")
     free = rig.available_memory
@@ -296,6 +297,11 @@ def test_a_batch_that_is_too_large_is_cut_and_every_record_has_its_outcome():
     rig.answer(error_code=10)
     rig.await_request()
     rig.answer(error_code=10)
+    first, second = [record.getMessage() for record in caplog.records if "too large" in record.getMessage()]
+    assert first.startswith(
+        "a batch of 20 records for t-0 was too large for the broker; it is sent again as it is. "
+    )
+    assert "; it is sent again in 3 pieces. A smaller batch.size" in second
     offset = 0
     while rig.parts.accumulator.has_incomplete():
         request = rig.await_request()

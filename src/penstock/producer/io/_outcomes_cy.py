@@ -268,9 +268,9 @@ class Outcomes:
                 log,
                 logging.DEBUG if batch.queue.topic in self._split_topics else logging.WARNING,
                 Event.BATCH_SPLIT,
-                "a batch of %d records for %s was too large for the broker; it is sent again in %d pieces. A smaller "
+                "a batch of %d records for %s was too large for the broker; it is sent again %s. A smaller "
                 "batch.size, or a larger message.max.bytes on the broker, avoids this.",
-                batch.record_count, batch.topic_partition, count,
+                batch.record_count, batch.topic_partition, "as it is" if count == 1 else f"in {count} pieces",
                 each=batch.queue.topic, place=batch.topic_partition, records=batch.record_count,
             )  # fmt: skip
             self._split_topics.add(batch.queue.topic)

@@ -27,7 +27,7 @@ from penstock._arguments import check_bool, check_no_timeout, check_timeout, che
 from penstock._locks import new_nesting_lock
 from penstock._other_clients import BLOCKING, names_of_other_clients
 from penstock._refusals import noting_refusals
-from penstock._time import Clock, SystemClock
+from penstock._time import Clock, SystemClock, check_not_negative
 from penstock.consumer_groups import as_group, as_positions
 from penstock.errors import (
     BadRowsError,
@@ -235,6 +235,7 @@ class MockProducer:
     def flush(self, timeout: float | None = None) -> None:
         """Acknowledge all pending records."""
         check_timeout(timeout)
+        check_not_negative(timeout)
         self._check_call("flush")
         self._outbox.acknowledge_all()
 
@@ -245,8 +246,7 @@ class MockProducer:
             ValueError: the time is negative.
         """
         check_timeout(timeout)
-        if timeout is not None and timeout < 0:
-            raise ValueError(f"the time to close must not be negative: {timeout}")
+        check_not_negative(timeout)
         with self._lock:
             if self._closed:
                 return
@@ -275,6 +275,7 @@ class MockProducer:
     def client_instance_id(self, timeout: float) -> uuid.UUID:
         """An id of this producer's own; there is nobody to wait for."""
         check_timeout(timeout, required=True)
+        check_not_negative(timeout, required=True)
         with self._lock:
             self._check_open_locked()
             self._injected.maybe_raise("client_instance_id")
