@@ -16,6 +16,7 @@ from penstock.error_codes import ErrorCode
 from penstock.protocol.messages import API_BY_KEY, API_VERSIONS, PRODUCE, SASL_AUTHENTICATE, SASL_HANDSHAKE
 from penstock.protocol.schema import ApiSchema
 from penstock.testing.apis.context import ApiRequest
+from penstock.testing.arguments import checks_names
 from penstock.types import TopicPartition
 
 _API_BY_NAME: Final = {api.name: api for api in API_BY_KEY.values()}
@@ -25,6 +26,7 @@ _CUTS: Final = ("before", "after")
 _CODES: Final = range(-(2**15), 2**15)  # what an answer has room for
 
 
+@checks_names
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fault:
     """One thing that goes wrong; parts may be combined (an error that comes late, say).
