@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Calls of other clients' producers: who makes one here is told what to call instead.
+"""Calls of other clients' producers and futures: who makes one here is told what to call instead.
 
 `config.names` does the same for their options. A name of the table is no attribute: asking for it raises
 AttributeError, and `hasattr` and `dir` of a producer do not know it. Each name has a descriptor of its own, because a
@@ -50,20 +50,31 @@ ASYNC: Final[Mapping[str, str]] = MappingProxyType(
 
 
 class Elsewhere:
-    """The name of a call that a producer does not have."""
+    """The name of a call that a class does not have.
 
-    __slots__ = ("_advice", "_name")
+    Args:
+        name: the name.
+        advice: what to call instead.
+        whose: what has that call in another client.
+    """
 
-    def __init__(self, name: str, advice: str) -> None:
+    __slots__ = ("_advice", "_name", "_whose")
+
+    def __init__(self, name: str, advice: str, whose: str = "producer") -> None:
         self._name = name
         self._advice = advice
+        self._whose = whose
 
-    def __get__(self, producer: object, owner: type) -> NoReturn:
+    def __get__(self, asked: object, owner: type) -> NoReturn:
         raise AttributeError(
-            f"{owner.__name__!r} has no {self._name!r}, which another client's producer has; {self._advice}",
+            f"{owner.__name__!r} has no {self._name!r}, which another client's {self._whose} has; {self._advice}",
             name=self._name,
-            obj=owner if producer is None else producer,
+            obj=owner if asked is None else asked,
         )
+
+
+# Of what `send` returns: kafka-python's name. An attribute of the class, because a compiled class cannot be given one.
+GET: Final = Elsewhere("get", "use result(timeout=...), in seconds", "future")
 
 
 def names_of_other_clients(table: Mapping[str, str]) -> Any:
@@ -74,13 +85,14 @@ def names_of_other_clients(table: Mapping[str, str]) -> Any:
             if hasattr(cls, name):
                 raise TypeError(f"{cls.__name__} has {name!r} itself")
             setattr(cls, name, Elsewhere(name, advice))
-        cls.__dir__ = _dir_without_them  # type: ignore[assignment]
+        cls.__dir__ = dir_without_them  # type: ignore[assignment]
         return cls
 
     return decorate
 
 
-def _dir_without_them(self: object) -> Iterable[str]:
+def dir_without_them(self: object) -> Iterable[str]:
+    """What `dir` gives of an object whose class has such names."""
     names = {
         name for cls in type(self).__mro__ for name, of in vars(cls).items() if isinstance(of, Elsewhere)
     }
