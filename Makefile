@@ -268,7 +268,7 @@ first-run:
 	@test -e $(SETUP_STAMP) || printf '%s\n' \
 	  '==> The first run takes a while. Later runs have the last step only.' \
 	  '    1. The environment $(VENV): downloads about 600 MB, most of it Spark; some minutes.' \
-	  '    2. Compiling some 35 modules: about 3 minutes of processor time. Without a C compiler it is left out.' \
+	  '    2. Compiling some 35 modules: about two minutes of processor time. Without a C compiler it is left out.' \
 	  '    3. The demo: 2 to 3 minutes; the first time it downloads Kafka, 46 MB.'
 
 .PHONY: build-if-possible
@@ -299,7 +299,7 @@ $(SETUP_STAMP): pyproject.toml setup.py constraints.txt | need-python
 	@echo '==> penstock with what development needs (the first time this downloads about 600 MB, most of it Spark)'
 	@PENSTOCK_DISABLE_EXT=1 $(PY) -m pip install --quiet --disable-pip-version-check -c constraints.txt --no-build-isolation -e '.[dev]'
 	@$(UP_TO_DATE) || if missing=$$($(PY) tools/compiler.py); then \
-	  echo '==> compiling $(words $(filter %.py,$(HOT_SOURCES))) modules (about 3 minutes of processor time)'; \
+	  echo '==> compiling $(words $(filter %.py,$(HOT_SOURCES))) modules (about two minutes of processor time)'; \
 	  $(PY) setup.py --quiet build_ext --inplace; \
 	  else echo "==> nothing is compiled: $$missing"; fi
 	@echo '==> preparing PySpark, so that its Python processes start faster (some seconds)'
@@ -341,6 +341,6 @@ $(BUILD_STAMP): $(HOT_SOURCES) setup.py $(SETUP_STAMP)
 	    echo "The hot modules cannot be compiled: $$missing." >&2; \
 	    echo "Install what is missing (on Debian and Ubuntu: gcc and python3-dev). Without it: make demo, make test-pure" >&2; \
 	    exit 1; }; \
-	  echo '==> compiling the hot modules (all $(words $(filter %.py,$(HOT_SOURCES))): about 3 minutes of processor time)'; \
+	  echo '==> compiling the hot modules (all $(words $(filter %.py,$(HOT_SOURCES))): about two minutes of processor time)'; \
 	  PENSTOCK_REQUIRE_EXT=1 $(PY) setup.py --quiet build_ext --inplace; }
 	@mkdir -p $(@D) && touch $@

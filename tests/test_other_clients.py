@@ -28,7 +28,7 @@ from penstock._other_clients import (
     names_of_other_clients,
 )
 from penstock.errors import BrokerError, DeliveryTimeoutError, KafkaError, TopicAuthorizationError
-from penstock.testing import MockAsyncProducer, MockProducer
+from penstock.testing import FakeKafka, MockAsyncProducer, MockProducer
 
 KINDS: dict[type, Any] = {
     Producer: BLOCKING, MockProducer: BLOCKING, AsyncProducer: ASYNC, MockAsyncProducer: ASYNC,
@@ -146,6 +146,20 @@ def test_the_package_answers_for_names_of_other_packages(name: str) -> None:
         assert (
             importlib.import_module("penstock.control") if path == "control" else attrgetter(path)(penstock)
         )
+
+
+@pytest.mark.parametrize("send", ["send", "send_many"])
+def test_what_send_returns_is_no_future_of_kafka_python(send: str) -> None:
+    with FakeKafka(topics={"t": 1}) as kafka, Producer(bootstrap_servers=kafka.bootstrap_servers) as producer:
+        for sender in (producer, MockProducer()):
+            sent = getattr(sender, send)("t", b"v" if send == "send" else [b"v"])
+            with pytest.raises(AttributeError, match=r"use result\(timeout=\.\.\.\), in seconds") as caught:
+                sent.get(timeout=10)
+            text = f"{type(sent).__name__!r} has no 'get', which another client's future has; "
+            assert str(caught.value).startswith(text)
+            assert not hasattr(sent, "get")
+            assert "get" not in dir(sent)
+            assert sent.result(10)
 
 
 def test_dir_and_hasattr_do_not_know_them(producer: Any) -> None:

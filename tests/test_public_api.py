@@ -190,7 +190,7 @@ def test_no_attribute_of_an_object_looks_public(name: str, kafka: FakeKafka) -> 
 
 def test_a_stand_in_promises_no_more_than_the_real_one() -> None:
     def visible(of: object) -> set[str]:
-        return {each for each in dir(of) if not each.startswith("_")}
+        return {each for each in dir(of) if not each.startswith("_") and hasattr(of, each)}
 
     producer = MockProducer()
     assert visible(producer.send("t")) == visible(penstock.Delivery)

@@ -167,6 +167,7 @@ def follow_pages(wheel: Path) -> int:
                 if snippet.language == "console" and page == PAGES[0]:
                     for line in snippet.code.splitlines():
                         print(_shell(line.replace(_PUT_FOR_A_WHEEL, str(wheel)), folder))
+                        folder = _folder_after(line, folder)
                 elif snippet.language == "python":
                     programs += 1
                     _run_program(pages, snippet, folder)
@@ -188,6 +189,12 @@ def _run_program(pages: ModuleType, snippet: object, folder: Path) -> None:
         printed = _shell(f"kafka-start/bin/python {file}", folder)
     if not pages.as_pattern(prints).fullmatch(printed):
         raise pythons.PythonsError(f"{snippet}: {file} prints\n{printed}\nand the page says\n{prints}")
+
+
+def _folder_after(line: str, folder: Path) -> Path:
+    """Where the reader is after a line of the shell: each line has a shell of its own."""
+    _, moves, name = line.partition("cd ")
+    return folder / name.strip() if moves else folder
 
 
 def _shell(line: str, folder: Path) -> str:

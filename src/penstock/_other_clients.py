@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Names of other clients: who asks for one here is told what to write instead.
+"""Names of other clients: a program that asks for one here is told what to write instead.
 
 `config.names` does the same for their options. A name of the table is no attribute: asking for it raises
 AttributeError, and `hasattr` and `dir` of an object do not know it. Each name has a descriptor of its own, because a
@@ -111,7 +111,13 @@ OF_PACKAGES: Final[Mapping[str, str]] = MappingProxyType(
 
 
 class Elsewhere:
-    """A name that a class does not have, and the one of another client has."""
+    """A name that a class does not have, and the one of another client has.
+
+    Args:
+        name: the name.
+        advice: what to write instead.
+        whose: what has it at another client.
+    """
 
     def __init__(self, name: str, advice: str, whose: str = "producer") -> None:
         self._name = name
@@ -120,12 +126,16 @@ class Elsewhere:
         # `help` of a class lists all that is in it.
         self.__doc__ = f"Not here, but at another client's {whose}: {advice}."
 
-    def __get__(self, producer: object, owner: type) -> NoReturn:
+    def __get__(self, asked: object, owner: type) -> NoReturn:
         raise AttributeError(
             f"{owner.__name__!r} has no {self._name!r}, which another client's {self._whose} has; {self._advice}",
             name=self._name,
-            obj=owner if producer is None else producer,
+            obj=owner if asked is None else asked,
         )
+
+
+# Of what `send` returns: kafka-python's name. An attribute of the class, because a compiled class cannot be given one.
+GET: Final = Elsewhere("get", "use result(timeout=...), in seconds", "future")
 
 
 def names_of_other_clients(table: Mapping[str, str], whose: str = "producer") -> Any:
@@ -141,13 +151,14 @@ def names_of_other_clients(table: Mapping[str, str], whose: str = "producer") ->
             if hasattr(cls, name):
                 raise TypeError(f"{cls.__name__} has {name!r} itself")
             setattr(cls, name, Elsewhere(name, advice, whose))
-        cls.__dir__ = _dir_without_them  # type: ignore[assignment]
+        cls.__dir__ = dir_without_them  # type: ignore[assignment]
         return cls
 
     return decorate
 
 
-def _dir_without_them(self: object) -> Iterable[str]:
+def dir_without_them(self: object) -> Iterable[str]:
+    """What `dir` gives of an object whose class has such names."""
     names = {
         name for cls in type(self).__mro__ for name, of in vars(cls).items() if isinstance(of, Elsewhere)
     }

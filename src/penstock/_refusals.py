@@ -10,9 +10,15 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import Any, Concatenate, ParamSpec, TypeVar
+from typing import Any, Concatenate, Final, ParamSpec, TypeVar
 
 from penstock.errors import KafkaError, TransactionAbortableError
+
+# What `send` raises. `Producer` and `AsyncProducer` have the block under one name, with another statement.
+NO_TRANSACTION: Final = (
+    "no transaction is open: send inside the block `producer.transaction()`, or between begin_transaction() and "
+    "commit_transaction()"
+)
 
 P = ParamSpec("P")
 R = TypeVar("R")

@@ -157,6 +157,7 @@ def test_a_name_must_be_text():
         ("send.buffer.bytes", -2, "-1 or more"),
         ("security.protocol", "TLS", "PLAINTEXT, SSL"),
         ("bootstrap.servers", "localhost", "host:port"),
+        ("acks", 2, "all, -1, 0, 1"),
     ],
 )
 def test_a_value_out_of_range_is_refused_with_what_is_allowed(name, value, allowed):

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from network.fakes import FakeNetwork, FakeUpdater, Peer, Received, response_frame, take_requests
-from network.harness import ANSWER, Harness, network_settings, question
+from network.harness import ANSWER, Harness, network_settings, question, with_bootstrap
 
 from penstock.errors import AuthenticationError, KafkaTimeoutError, NetworkError
 from penstock.network import NetworkClient
@@ -889,6 +889,43 @@ def test_a_broker_that_closes_after_each_first_request_is_told_to_want_sasl(capl
     h.poll_until(lambda: h.client._pool.get(0) is None)
     assert "SASL" not in str(h.client.connection_error(0))
     assert h.client._pool.states.get(0).unanswered == 0
+
+
+@pytest.mark.parametrize("where", ["the broker itself", "a bootstrap server", "a bootstrap server in use"])
+def test_a_broker_that_has_answered_is_not_told_to_want_sasl(where):
+    h = Harness()
+    (bootstrap,) = with_bootstrap(h)
+    first = h.nodes[0] if where == "the broker itself" else bootstrap
+    h.brokers[0].rules[10] = lambda _: ANSWER
+    h.connect(first)
+    h.send(first)
+    h.poll_until(lambda: h.ended)
+    if where != "a bootstrap server in use":
+        h.disconnect(first)
+    h.brokers[0].rules[10] = lambda request: request.peer.close()
+    for turn in range(5):
+        h.clock.advance(10)
+        h.connect()
+        h.send()
+        h.poll_until(lambda: h.client._pool.get(0) is None)
+        text = str(h.client.connection_error(0))
+        assert "closed the connection instead of answering the first request" in text
+        assert "SASL" not in text
+        assert (f"{turn + 1} times, although it has answered before" in text) == (turn >= 2)
+    assert not h.updater.fatal
+
+
+def test_a_broker_at_another_address_has_not_answered_for_this_one():
+    h = Harness(brokers=2)
+    h.brokers[1].rules[10] = lambda _: ANSWER
+    h.connect(h.nodes[1])
+    h.send(h.nodes[1])
+    h.poll_until(lambda: h.ended)
+    h.brokers[0].rules[10] = lambda request: request.peer.close()
+    h.connect()
+    h.send()
+    h.poll_until(lambda: h.client._pool.get(0) is None)
+    assert "A listener that wants SASL does that" in str(h.client.connection_error(0))
 
 
 def test_a_broker_that_goes_down_while_it_is_asked_is_not_taken_for_one_that_refuses():

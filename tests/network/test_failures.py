@@ -4,15 +4,18 @@
 from __future__ import annotations
 
 import logging
+import socket
 from collections.abc import Callable
 
 import pytest
 
 from penstock.errors import AuthenticationError, KafkaError, NetworkError
-from penstock.network.failures import FailureReporter, PastError, refused_error
+from penstock.network.failures import FailureReporter, PastError, connect_error, refused_error
+from penstock.network.transport import Address
 from penstock.types import Node
 
 NODE = Node(1, "h", 9092)
+ADDRESS = Address(socket.AF_INET, ("192.0.2.1", 9092))
 
 
 def no_token(text: str) -> None:
@@ -87,3 +90,17 @@ def test_failures_of_nodes_that_are_forgotten_are_forgotten(caplog):
         reporter.attempt_failed(node, NetworkError("no"), 0.0, ever_ready=False)
     assert [record.levelname for record in caplog.records] == ["WARNING"]
     assert "broker 1" in caplog.text
+
+
+def test_the_way_out_of_a_refused_connection_is_in_the_error_and_once_in_the_log(caplog):
+    bootstrap = Node(-1, "h", 9092)
+    refused = ConnectionRefusedError(111, "Connection refused")
+    error = connect_error(bootstrap, ADDRESS, refused)
+    asked = "Is the broker running, and is it listening at that port?"
+    assert f"bootstrap server h:9092 (address 192.0.2.1:9092): connection refused. {asked}" in str(error)
+    assert asked not in str(connect_error(NODE, ADDRESS, refused))
+    FailureReporter(lambda *_: None).attempt_failed(bootstrap, error, 0.0, ever_ready=False)
+    assert caplog.messages[-1] == f"No connection to a bootstrap server: {error}"
+    late = connect_error(bootstrap, ADDRESS, TimeoutError("timed out"))
+    FailureReporter(lambda *_: None).attempt_failed(bootstrap, late, 0.0, ever_ready=False)
+    assert caplog.messages[-1] == f"No connection to a bootstrap server: {late}. Check bootstrap.servers."

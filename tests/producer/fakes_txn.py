@@ -433,4 +433,4 @@ def some_fault(rng: random.Random, apis: list[ApiSchema], codes: list[int]) -> F
         return Fault(api=api, error=code, took_effect=code in (7, 20) and rng.random() < 0.5, skip=skip)
     if kind < 0.9:
         return Fault(api=api, delay=rng.random(), skip=skip)
-    return Fault(api=api, throttle_ms=rng.randrange(300), skip=skip)
+    return Fault(api=api, throttle_ms=max(1, rng.randrange(300)), skip=skip)

@@ -41,9 +41,34 @@ def test_records_are_those_of_one_partition_or_of_all(kafka: FakeKafka) -> None:
                 producer.send("t", b"%d-%d" % (partition, number), partition=partition)
     assert [record.value for record in kafka.records("t", 1)] == [b"1-0", b"1-1"]
     assert [record.value for record in kafka.records("t")] == [b"0-0", b"0-1", b"1-0", b"1-1", b"2-0", b"2-1"]
-    for missing in (("t", 3), ("other",)):
-        with pytest.raises(KeyError):
-            kafka.records(*missing)
+
+
+@pytest.mark.parametrize(
+    ("missing", "text"),
+    [
+        (("t", 3), "no partition t-3: the topic has 3, from 0 to 2"),
+        (("other",), "no topic other; there are s, t"),
+        (("other", 0), "no topic other; there are s, t"),
+    ],
+)
+def test_records_that_cannot_be_there(kafka: FakeKafka, missing: tuple[Any, ...], text: str) -> None:
+    kafka.create_topic("s")
+    with pytest.raises(KeyError) as caught:
+        kafka.records(*missing)
+    assert caught.value.args == (text,)
+
+
+def test_a_cluster_without_topics_has_no_records() -> None:
+    kafka = FakeKafka()
+    with pytest.raises(KeyError, match="no topic t; there is none"):
+        kafka.records("t")
+    kafka.close()
+
+
+@pytest.mark.parametrize("isolation", ["foo", "READ_COMMITTED", None, 1])
+def test_an_isolation_level_that_does_not_exist(kafka: FakeKafka, isolation: Any) -> None:
+    with pytest.raises(ValueError, match="isolation must be 'read_committed' or 'read_uncommitted', not "):
+        kafka.records("t", isolation=isolation)
 
 
 @pytest.mark.parametrize(

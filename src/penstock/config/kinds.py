@@ -403,8 +403,9 @@ class ConfigKey(NamedTuple):
                 )
             raise ConfigError(f"{self.name} must not be None; leave it out for the default", self.name)
         if isinstance(self.check, OneOf) and isinstance(value, int) and not isinstance(value, bool):
-            value = str(value)  # acks=1 is what anyone would write
-        parsed = _PARSERS[self.kind](self, value)
+            parsed: Any = str(value)  # acks=1 is what anyone would write
+        else:
+            parsed = _PARSERS[self.kind](self, value)
         try:
             return self.check.accept(parsed)
         except ValueError as error:

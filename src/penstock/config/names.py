@@ -406,7 +406,11 @@ def refuse_partitioner(name: str) -> None:
             raise ConfigError(
                 f"partitioner.class={name!r} is not known; did you mean {CRC32!r}?", "partitioner.class"
             )
-        return
+        raise ConfigError(
+            f"partitioner.class={name!r} is not known; there is {CRC32!r}, or write 'module:attribute'. Without a "
+            "partitioner keys are placed as by Java's client",
+            "partitioner.class",
+        )
     way_out = _WAYS_OUT.get(word, f"write a partitioner that does the same{_OR_MURMUR2}")
     raise ConfigError(
         f"partitioner.class={name!r} is a partitioner of librdkafka; {way_out}", "partitioner.class"

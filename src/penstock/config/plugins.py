@@ -20,6 +20,7 @@ from penstock.config.keys import KEYS
 from penstock.config.kinds import Kind
 from penstock.errors import ConfigError
 from penstock.serializers import BytesSerializer, Serializer, as_serializer
+from penstock.serializers import __all__ as _serializers
 
 _logger = logging.getLogger(__name__)
 
@@ -40,6 +41,24 @@ _JAVA_NAMES: Mapping[str, str] = {
     f"{_JAVA_SERIALIZERS}UUIDSerializer": "penstock.serializers:UUIDSerializer",
     f"{_JAVA_SERIALIZERS}VoidSerializer": "penstock.serializers:VoidSerializer",
     "org.apache.kafka.clients.producer.RoundRobinPartitioner": "penstock.partitioners:RoundRobinPartitioner",
+}
+_SERIALIZERS = ("key.serializer", "value.serializer")
+# Words that somebody might write for a serializer, in lower case.
+_SERIALIZERS_BY_WORD: Mapping[str, str] = {
+    name.removesuffix("Serializer").lower(): name
+    for name in _serializers
+    if name.endswith("Serializer")
+    and name not in ("Serializer", "ListSerializer")  # a list needs an argument
+} | {
+    "dict": "JsonSerializer",
+    "double": "Float64Serializer",
+    "float": "Float64Serializer",
+    "int": "Int64Serializer",
+    "long": "Int64Serializer",
+    "str": "StringSerializer",
+    "text": "StringSerializer",
+    "utf-8": "StringSerializer",
+    "utf8": "StringSerializer",
 }
 
 
@@ -131,7 +150,7 @@ class _Loader:
     def load(self, option: str, value: Any, adapt: Callable[[Any, str], Any]) -> Any:
         """Give the object for one value of an option; None for None."""
         try:
-            found = _find(value) if isinstance(value, str) else value
+            found = _find(value, option) if isinstance(value, str) else value
             if found is None:
                 return None
             return adapt(self._make(found) if isinstance(found, type) else found, option)
@@ -151,21 +170,38 @@ class _Loader:
         return plugin
 
 
-def _find(name: str) -> Any:
+def _find(name: str, option: str) -> Any:
     """Import what a name stands for."""
     if name.startswith(_JAVA_PREFIX):
         if name not in _JAVA_NAMES:
             raise ConfigError(
                 "this Java class has no counterpart here; name a Python one as 'module:attribute'"
             )
-        return _find(_JAVA_NAMES[name])
+        return _find(_JAVA_NAMES[name], option)
     module_name, colon, path = name.partition(":")
     if not (module_name and colon and path):
-        raise ConfigError("the name must have the form 'module:attribute'")
+        raise ConfigError(f"the name must have the form 'module:attribute'{_meant_by(name, option)}")
     found: Any = importlib.import_module(module_name)
     for attribute in path.split("."):
         found = getattr(found, attribute)
     return found
+
+
+def _meant_by(name: str, option: str) -> str:
+    """What the user may have meant by a name of no such form, as the end of a sentence."""
+    if option in _SERIALIZERS:
+        word = name.lower().rpartition(".")[2].removesuffix("serializer")
+        cls = _SERIALIZERS_BY_WORD.get(word)
+        if cls is not None:
+            return (
+                f"; for Penstock's own, write penstock.serializers.{cls}(), or 'penstock.serializers:{cls}'"
+            )
+    module_name, _, attribute = name.rpartition(".")
+    if module_name and attribute and ":" not in name:
+        return f": {module_name + ':' + attribute!r}"
+    if option in _SERIALIZERS:
+        return ", or give an object, such as penstock.serializers.JsonSerializer()"
+    return ""
 
 
 def _as_partitioner(plugin: Any, option: str) -> Any:

@@ -28,7 +28,15 @@ from penstock.network.dialogue import Dialogues
 from penstock.network.failures import FailureReporter, describe
 from penstock.network.handshake import HandshakeFactory
 from penstock.network.settings import NetworkSettings
-from penstock.network.states import CONNECTING, MADE, READY, REAUTHENTICATING, ConnectionStates, NodeState
+from penstock.network.states import (
+    CONNECTING,
+    MADE,
+    READY,
+    REAUTHENTICATING,
+    ConnectionStates,
+    NodeState,
+    same_address,
+)
 from penstock.network.transport import NOTHING, READ, WRITE, Endpoint
 from penstock.protocol.schema import ApiSchema
 from penstock.types import Node
@@ -360,8 +368,17 @@ class ConnectionPool:
             return failures.closed_in_handshake_error(known.node, known.state, connection.handshake)
         if connection.in_flight and not connection.answered and not self._dialogues.authenticates:
             known.unanswered += 1
-            return failures.unanswered_error(known.node, known.unanswered)
+            answered_before = self._address_has_answered(known.node)
+            return failures.unanswered_error(known.node, known.unanswered, answered_before=answered_before)
         return failures.closed_by_peer_error(known.node)
+
+    def _address_has_answered(self, node: Node) -> bool:
+        """Whether a broker at this address has answered a request of this client, under whatever id."""
+        if self.states.has_answered(node):
+            return True
+        return any(
+            each.answered and same_address(each.known.node, node) for each in self._connections.values()
+        )
 
     def _on_answer(
         self, connection: Connection, answered: InFlightRequest, raw: Any, now: cython.double
@@ -516,6 +533,7 @@ class ConnectionPool:
 
     def _tear_down(self, connection: Connection) -> list[InFlightRequest]:
         known = connection.known
+        known.ever_answered = known.ever_answered or connection.answered
         del self._connections[known.node.id]
         try:
             self._backend.selector.unwatch(connection.transport)

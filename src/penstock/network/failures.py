@@ -40,6 +40,7 @@ logger = logging.getLogger("penstock.network")
 
 # As often a broker must have closed a connection after the first request, until that is taken for a refusal.
 _TIMES_TO_BELIEVE = 3
+_REFUSED_ADVICE = "Is the broker running, and is it listening at that port?"
 _FIRST_EXCHANGE_ADVICE = "Is it a Kafka broker, and does the listener speak this security.protocol?"
 
 _LONGEST_TEXT = 500  # characters of an error that is kept for those who watch
@@ -80,7 +81,8 @@ def connect_error(node: Node, address: Address, cause: Exception) -> KafkaError:
     if isinstance(cause, RefusedError):
         return _identity_error(node, cause)
     via = "" if address.ip == node.host else f" (address {address})"
-    error = NetworkError(f"cannot connect to {describe(node)}{via}: {_with_advice(cause)}")
+    asked = f". {_REFUSED_ADVICE}" if _is_refused_bootstrap(node, cause) else ""
+    error = NetworkError(f"cannot connect to {describe(node)}{via}: {_with_advice(cause)}{asked}")
     error.__cause__ = cause
     return error
 
@@ -176,13 +178,21 @@ def closed_in_handshake_error(node: Node, state: ConnectionState, handshake: Any
     )
 
 
-def unanswered_error(node: Node, times: int) -> KafkaError:
+def unanswered_error(node: Node, times: int, *, answered_before: bool) -> KafkaError:
     """The peer said what it can do, and closed the connection when it was asked for something.
 
     A listener with SASL does so when the client does not authenticate; so does a broker that is just going down, but
-    not again and again.
+    not again and again. A listener that has answered this client did not want SASL then, so that is no guess to make.
+
+    Args:
+        node: the broker.
+        times: how often it did so, in a row.
+        answered_before: whether a broker at this address has answered a request of this client.
     """
     text = f"{describe(node)} closed the connection instead of answering the first request"
+    if answered_before:
+        often = "" if times < _TIMES_TO_BELIEVE else f", {times} times, although it has answered before"
+        return NetworkError(f"{text}{often}. The broker's log may say why")
     if times < _TIMES_TO_BELIEVE:
         return NetworkError(f"{text}. A listener that wants SASL does that: check security.protocol")
     error = AuthenticationError(
@@ -284,8 +294,10 @@ class FailureReporter:
             advice = "%s. It is tried again, and goes on when that is put right."
             say(logging.ERROR, advice, str(error).rstrip("."))
         elif node.id < 0:
-            advice = _bootstrap_advice(error)
-            say(logging.WARNING, "No connection to a bootstrap server: %s. %s", error, advice)
+            # One of a refused connection has its advice in the error, which is also what the application sees.
+            told = _is_refused_bootstrap(node, error.__cause__)
+            advice = "" if told else f". {_bootstrap_advice(error)}"
+            say(logging.WARNING, "No connection to a bootstrap server: %s%s", error, advice)
         elif ever_ready:
             say(logging.WARNING, "No connection to broker %d any more: %s", node.id, error)
         elif isinstance(error.__cause__, KafkaError):  # so that it was reached
@@ -339,12 +351,14 @@ def _raised_at(error: BaseException) -> str:
     return "" if trace is None else f"{trace.tb_frame.f_code.co_filename}:{trace.tb_lineno}"
 
 
+def _is_refused_bootstrap(node: Node, cause: BaseException | None) -> bool:
+    return node.id < 0 and isinstance(cause, ConnectionRefusedError)
+
+
 def _bootstrap_advice(error: KafkaError) -> str:
     cause = error.__cause__
     if isinstance(cause, socket.gaierror):
         return "Check the name in bootstrap.servers, and the DNS."
-    if isinstance(cause, ConnectionRefusedError):
-        return "Is the broker running, and is it listening at that port?"
     if isinstance(cause, NotKafkaError):
         return "Check the port in bootstrap.servers, and security.protocol."
     return "Check bootstrap.servers."

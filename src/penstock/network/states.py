@@ -87,6 +87,7 @@ class NodeState:
 
     __slots__ = (
         "addresses",
+        "ever_answered",
         "ever_ready",
         "failed_attempts",
         "failed_setups",
@@ -112,6 +113,7 @@ class NodeState:
         self.setup_timeout = setup_timeout  # seconds
         self.first_setup_timeout = setup_timeout  # of the next attempt after READY
         self.throttled_until = -math.inf
+        self.ever_answered = False  # a request behind the handshake, on a connection that has ended since
         self.ever_ready = False
         self.shut = False
         self.unanswered = (
@@ -272,6 +274,10 @@ class ConnectionStates:
         known.failed_setups = 0
         known.setup_timeout = known.first_setup_timeout
 
+    def has_answered(self, node: Node) -> bool:
+        """Whether a broker at the address of the node has answered a request, on a connection that has ended since."""
+        return any(known.ever_answered and same_address(known.node, node) for known in self._nodes.values())
+
     def renewal_delay(self, lifetime_ms: float) -> float:
         """Seconds after which a session of that length is renewed; infinity when it is not.
 
@@ -315,5 +321,10 @@ class ConnectionStates:
         known.setup_timeout = self._setup.seconds(0, self._rng)
 
 
+def same_address(one: Node, other: Node) -> bool:
+    """Whether two nodes are one listener: a bootstrap server is a broker as well."""
+    return one.port == other.port and one.host == other.host
+
+
 def _has_moved(known: NodeState, node: Node) -> bool:
-    return known.state in UNCONNECTED and (known.node.host, known.node.port) != (node.host, node.port)
+    return known.state in UNCONNECTED and not same_address(known.node, node)

@@ -12,6 +12,7 @@ import random
 import time
 from collections import deque
 from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Final, get_args
 
 from penstock.error_codes import ErrorCode
 from penstock.records.reader import Record
@@ -32,6 +33,7 @@ from penstock.types import Node, TopicPartition
 
 _FIRST_PRODUCER_ID = 1000
 _REQUESTS_REMEMBERED = 10_000
+_ISOLATIONS: Final = get_args(Isolation)
 
 
 class FakeCluster:
@@ -204,7 +206,11 @@ class FakeCluster:
         """
         found = self.topics.partition(topic, partition)
         if found is None:
-            raise KeyError(f"no partition {topic}-{partition}")
+            known = self.topics.by_name(topic)
+            if known is None:
+                raise KeyError(self._no_topic(topic))
+            count = len(known.partitions)
+            raise KeyError(f"no partition {topic}-{partition}: the topic has {count}, from 0 to {count - 1}")
         return found
 
     def records(
@@ -214,13 +220,21 @@ class FakeCluster:
 
         Raises:
             KeyError: there is no such topic or partition.
+            ValueError: there is no such isolation level.
         """
+        if isolation not in _ISOLATIONS:
+            raise ValueError(f"isolation must be {' or '.join(map(repr, _ISOLATIONS))}, not {isolation!r}")
         if partition is not None:
             return self.partition(topic, partition).log.records(isolation)
         found = self.topics.by_name(topic)
         if found is None:
-            raise KeyError(f"no topic {topic}")
+            raise KeyError(self._no_topic(topic))
         return [record for each in found.partitions for record in each.log.records(isolation)]
+
+    def _no_topic(self, name: str) -> str:
+        """Why there are no records of a topic."""
+        names = sorted(topic.name for topic in self.topics)
+        return f"no topic {name}; there {'are ' + ', '.join(names) if names else 'is none'}"
 
     def delete_records(
         self, topic: str, partition: int, before: int, *, forget_producers: bool = False

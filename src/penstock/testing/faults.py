@@ -9,18 +9,24 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
-from penstock.protocol.messages import API_BY_KEY, API_VERSIONS, SASL_AUTHENTICATE, SASL_HANDSHAKE
+from penstock._arguments import check_bool, check_callable, check_int, check_timeout
+from penstock.error_codes import ErrorCode
+from penstock.protocol.messages import API_BY_KEY, API_VERSIONS, PRODUCE, SASL_AUTHENTICATE, SASL_HANDSHAKE
 from penstock.protocol.schema import ApiSchema
 from penstock.testing.apis.context import ApiRequest
+from penstock.testing.arguments import checks_names
 from penstock.types import TopicPartition
 
 _API_BY_NAME: Final = {api.name: api for api in API_BY_KEY.values()}
 # With these a client opens a connection: they are not what a test means that asks for an error of "a request".
 _OPENING: Final = (API_VERSIONS, SASL_HANDSHAKE, SASL_AUTHENTICATE)
+_CUTS: Final = ("before", "after")
+_CODES: Final = range(-(2**15), 2**15)  # what an answer has room for
 
 
+@checks_names
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fault:
     """One thing that goes wrong; parts may be combined (an error that comes late, say).
@@ -30,8 +36,10 @@ class Fault:
             of any kind. An error without `api` and `match` passes over the requests that open a connection:
             ApiVersions, SaslHandshake and SaslAuthenticate.
         broker: which broker; None is all of them.
-        match: a further condition on the request.
-        error: answer with this code. The request has no effect, unless `took_effect` says so.
+        match: a further condition on the request: a function of the ApiRequest. It is called for each request that
+            fits otherwise, so a fault with `match` alone only looks at requests.
+        error: answer with this code, a member of `Code` or its number. The request has no effect, unless `took_effect`
+            says so.
         partitions: give the error to these partitions alone, and treat the others as ever (Produce only).
         took_effect: do what the request asks, and answer with the error nevertheless.
         delay: seconds to hold the answer back. Requests behind it on the connection wait with it, as in Kafka.
@@ -43,7 +51,8 @@ class Fault:
         times: how often it happens; None is for ever.
 
     Raises:
-        ValueError: there is no API of this name.
+        TypeError: a field is not of its type.
+        ValueError: there is no API of this name, a field has a value that it cannot have, or the fault does nothing.
     """
 
     api: ApiSchema | str | None = None
@@ -61,11 +70,21 @@ class Fault:
     times: int | None = 1
 
     def __post_init__(self) -> None:
-        if not isinstance(self.api, str):
-            return
-        if self.api not in _API_BY_NAME:
-            raise ValueError(f"there is no API {self.api!r}; known are {', '.join(sorted(_API_BY_NAME))}")
-        object.__setattr__(self, "api", _API_BY_NAME[self.api])
+        object.__setattr__(self, "api", _api_of(self.api))
+        _check_error(self.error)
+        _check_fields(self)
+        if self.error is None and (self.partitions is not None or self.took_effect):
+            raise ValueError("partitions and took_effect belong to an error: give error= as well")
+        if not self._does_something:
+            raise ValueError(
+                "this fault does nothing: give it error=, cut=, delay=, truncate=, garbage=True or throttle_ms="
+            )
+
+    @property
+    def _does_something(self) -> bool:
+        looks = self.match is not None
+        breaks = self.cut is not None or self.truncate is not None or self.garbage
+        return looks or breaks or self.error is not None or self.delay > 0 or self.throttle_ms > 0
 
     def fits(self, request: ApiRequest) -> bool:
         """Whether it is meant for the request."""
@@ -82,7 +101,80 @@ class Fault:
         return self.error is not None and self.api is None and self.match is None
 
 
-NO_FAULT = Fault()
+def _api_of(api: Any) -> ApiSchema | None:
+    """The schema of an API that a test names."""
+    if api is None or isinstance(api, ApiSchema):
+        return api
+    if not isinstance(api, str):
+        raise TypeError(f"api must be the name of an API, such as 'Produce', not {api!r}")
+    if api not in _API_BY_NAME:
+        raise ValueError(f"there is no API {api!r}; known are {', '.join(sorted(_API_BY_NAME))}")
+    return _API_BY_NAME[api]
+
+
+def _check_error(error: Any) -> None:
+    """Refuse what is no error code. One that this client does not know is allowed: a newer broker may send it."""
+    if error is None:
+        return
+    if isinstance(error, bool) or not isinstance(error, int):
+        raise TypeError(f"error must be a Code, {_nearest_code(error)}, not {error!r}")
+    if error == ErrorCode.NONE:
+        raise ValueError("error must be a Code that is an error: 0 says that all went well")
+    if error not in _CODES:
+        raise ValueError(f"error must be a number of 16 bits, not {error}")
+
+
+def _nearest_code(error: Any) -> str:
+    """How to write the code that was meant."""
+    if isinstance(error, str):
+        wanted = error.rpartition(".")[2].upper()
+        meant = [code for code in ErrorCode if code.name == wanted]
+    else:  # perhaps a class of penstock.errors, or an object of it
+        meant = [code for code in ErrorCode if code and code == getattr(error, "code", None)]
+    return f"here Code.{meant[0].name}" if meant else "such as Code.INVALID_RECORD"
+
+
+def _check_fields(fault: Fault) -> None:
+    """Refuse what a field cannot be; `api` and `error` were looked at before."""
+    for name in ("broker", "truncate", "times"):
+        if getattr(fault, name) is not None:
+            check_int(getattr(fault, name), name)
+    for name in ("throttle_ms", "skip"):
+        check_int(getattr(fault, name), name)
+    for name in ("took_effect", "garbage"):
+        check_bool(getattr(fault, name), name)
+    if fault.match is not None:
+        check_callable(fault.match, "match")
+    check_timeout(fault.delay, "delay", required=True)
+    for name in ("delay", "truncate", "throttle_ms", "skip"):
+        if (getattr(fault, name) or 0) < 0:
+            raise ValueError(f"{name} must not be negative: {getattr(fault, name)}")
+    if fault.times is not None and fault.times < 1:
+        raise ValueError(f"times must be positive, or None for ever: {fault.times}")
+    cut: Any = fault.cut
+    if cut is not None and cut not in _CUTS:
+        raise ValueError(f"cut must be 'before', 'after' or None, not {cut!r}")
+    _check_partitions(fault)
+
+
+def _check_partitions(fault: Fault) -> None:
+    partitions: Any = fault.partitions
+    if partitions is None:
+        return
+    if not isinstance(partitions, Collection) or not all(map(_is_topic_partition, partitions)):
+        raise TypeError(f"partitions must be a list of TopicPartition, not {partitions!r}")
+    if not partitions:
+        raise ValueError("partitions must not be empty; None is all partitions")
+    if fault.api is not None and fault.api is not PRODUCE:
+        raise ValueError("partitions belong to a fault of api='Produce'")
+
+
+def _is_topic_partition(value: Any) -> bool:
+    """Whether it is one, or a pair that is equal to one."""
+    return isinstance(value, tuple) and [type(part) for part in value] == [str, int]
+
+
+NO_FAULT: Final = Fault(match=lambda _: False)  # what most requests meet; none is meant for it
 
 
 class _Armed:
@@ -106,12 +198,10 @@ class Faults:
         """Let a fault wait for its request.
 
         Raises:
-            ValueError: it can never happen, or makes no sense.
+            TypeError: it is none.
         """
-        if fault.times is not None and fault.times < 1:
-            raise ValueError(f"a fault that happens {fault.times} times")
-        if fault.error is None and (fault.partitions is not None or fault.took_effect):
-            raise ValueError("partitions and took_effect belong to an error")
+        if not isinstance(fault, Fault):
+            raise TypeError(f"add_fault() takes a penstock.testing.Fault, not {fault!r}")
         self._armed.append(_Armed(fault))
 
     def clear(self) -> None:

@@ -11,7 +11,6 @@ it while it works, and code that looks into the cluster from outside takes it wi
 from __future__ import annotations
 
 import contextlib
-import difflib
 import inspect
 import math
 import selectors
@@ -24,6 +23,7 @@ from typing import Any, Final, Self
 
 from penstock._locks import mark_serving_thread, new_nesting_lock
 from penstock.records.reader import Record
+from penstock.testing.arguments import check_names
 from penstock.testing.cluster import FakeCluster
 from penstock.testing.faults import Fault
 from penstock.testing.partition_log import Isolation
@@ -138,6 +138,7 @@ class FakeKafka:
 
         Raises:
             KeyError: there is no such topic or partition.
+            ValueError: the isolation level is neither "read_committed" nor "read_uncommitted".
         """
         with self._lock:
             return self.cluster.records(topic, partition, isolation)
@@ -309,11 +310,7 @@ def _check_arguments(brokers: object, topics: object, options: Mapping[str, Any]
         TypeError: an argument is unknown, or of the wrong type.
     """
     known = ("brokers", "topics", *list(inspect.signature(FakeCluster).parameters)[1:])
-    for name in options:
-        if name not in known:
-            nearest = difflib.get_close_matches(name, known, n=1)
-            hint = f"did you mean {nearest[0]!r}? " if nearest else ""
-            raise TypeError(f"there is no argument {name!r}; {hint}There are {', '.join(known)}")
+    check_names(options, known)
     if not _is_number(brokers):
         raise TypeError(f"brokers is a number, not {brokers!r}")
     if not isinstance(options.get("settings"), ClusterSettings | None):

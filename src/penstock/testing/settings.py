@@ -8,11 +8,13 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from penstock.error_codes import ErrorCode
+from penstock.testing.arguments import checks_names
 from penstock.testing.refused import Refused
 
 NO_LIMIT: Final = 2**63 - 1
 
 
+@checks_names
 @dataclass(frozen=True, slots=True)
 class ClusterSettings:
     """The cluster's side.

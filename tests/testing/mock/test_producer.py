@@ -544,8 +544,15 @@ def test_wrong_offsets_are_refused(offsets: Any, group: Any, error: type[Excepti
     ],
 )
 def test_nothing_goes_before_init(call: Any) -> None:
-    with pytest.raises(IllegalStateError):
+    with pytest.raises(IllegalStateError, match=r"init_transactions\(\)"):
         call(MockProducer(transactional_id="t"))
+
+
+def test_a_record_outside_a_transaction_is_told_where_to_be_sent() -> None:
+    producer = MockProducer(transactional_id="t")
+    producer.init_transactions()
+    with pytest.raises(IllegalStateError, match=r"^no transaction is open: .* `producer\.transaction\(\)`"):
+        producer.send("orders", b"v")
 
 
 @pytest.mark.parametrize(

@@ -30,6 +30,7 @@ from penstock._arguments import check_timeout
 from penstock._done_callbacks import DoneCallback
 from penstock._events import Event, tell_error
 from penstock._locks import Latch
+from penstock._other_clients import GET, dir_without_them
 from penstock.errors import ForkedProducerError, IllegalStateError, KafkaError, KafkaTimeoutError
 from penstock.producer.batch.callbacks import LoopNotice, RecordCallback, WholeResult
 from penstock.producer.owner import Owner, check_may_wait, on_io_thread, process
@@ -267,9 +268,8 @@ class BatchResult:
             if result.owner is not None:
                 result.owner.warn_in_loop("Delivery.result()")
             released = Latch()
-            result.interested.setdefault("waiters", []).append(
-                released
-            )  # atomic: other threads may do the same
+            # Atomic: other threads may do the same.
+            result.interested.setdefault("waiters", []).append(released)
             try:
                 if result.still_pending():
                     released.wait(remaining)
@@ -389,6 +389,8 @@ class Delivery:
     """
 
     __slots__ = ("_batch", "_index", "_key_size", "_timestamp", "_value_size")  # for plain Python
+    get = GET
+    __dir__ = dir_without_them
 
     def __init__(
         self,

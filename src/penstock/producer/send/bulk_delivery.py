@@ -23,6 +23,7 @@ from penstock._arguments import check_timeout
 from penstock._done_callbacks import DoneCallback, DoneCallbacks
 from penstock._events import Event, tell_error
 from penstock._locks import forbid_reentry, inside, new_lock
+from penstock._other_clients import GET, dir_without_them
 from penstock._ticket import Countdown
 from penstock.errors import BrokerError, BulkDeliveryError, KafkaError, KafkaTimeoutError
 from penstock.producer.batch._delivery_cy import (
@@ -60,6 +61,9 @@ class BulkDelivery:
     Args:
         unseen: told of rows that were lost, when this is dropped and nobody has asked.
     """
+
+    get = GET
+    __dir__ = dir_without_them
 
     def __init__(self, unseen: UnseenFailures | None = None) -> None:
         self._callbacks = DoneCallbacks()

@@ -17,6 +17,7 @@ from penstock._arguments import check_timeout
 from penstock._done_callbacks import DoneCallback, DoneCallbacks
 from penstock._events import Event, tell_error
 from penstock._locks import Latch, forbid_reentry
+from penstock._other_clients import GET, dir_without_them
 from penstock.errors import BulkDeliveryError, DamagedRowError, KafkaError, KafkaTimeoutError
 from penstock.records._columns_cy import LIES
 from penstock.records._rows_cy import Rows
@@ -53,6 +54,8 @@ class MockDelivery:
     """
 
     __slots__ = ("_done", "_error", "_followers", "_metadata", "_settled_by", "_topic_partition")
+    get = GET
+    __dir__ = dir_without_them
 
     def __init__(self, topic_partition: TopicPartition) -> None:
         self._topic_partition = topic_partition
@@ -299,6 +302,9 @@ class MockBulkDelivery:
         accepted: the records that were accepted, with the numbers of their rows.
         refused: the rows that were left out.
     """
+
+    get = GET
+    __dir__ = dir_without_them
 
     def __init__(self, accepted: Sequence[Prepared], refused: Sequence[RowErrors]) -> None:
         self._accepted = accepted

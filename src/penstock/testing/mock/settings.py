@@ -12,10 +12,12 @@ from typing import Any, NamedTuple
 
 from penstock._primitives_cy import partition_for_key
 from penstock.config.input import read_values
+from penstock.config.names import try_meaning
 from penstock.config.plugins import load_plugins
 from penstock.config.rules import apply_rules, security_of
 from penstock.errors import ConfigError, KafkaTimeoutError
 from penstock.partitioners import Crc32Partitioner, Partitioner, RoundRobinPartitioner
+from penstock.testing.arguments import try_nearest
 from penstock.types import ProducerRecord
 
 # The calls that can be made to fail.
@@ -34,6 +36,8 @@ CAN_FAIL = (
     "commit_transaction",
     "abort_transaction",
 )
+
+_OWN_ARGUMENTS = ("auto_complete", "topics", "clock")
 
 
 class MockOptions:
@@ -57,6 +61,7 @@ class MockOptions:
             raise ConfigError(
                 f"MockProducer takes its config as a mapping, not as {config!r}: it reads no file"
             )
+        _check_own_names(options)
         values, explicit, written = read_values(config, options, may_lack={"bootstrap.servers"})
         apply_rules(values, explicit)
         security_of(values, explicit, written)
@@ -65,6 +70,14 @@ class MockOptions:
         self.given = {name.replace(".", "_"): value for name, value in {**(config or {}), **options}.items()}
         self.transactional_id: str | None = values["transactional.id"]
         self.plugins = load_plugins({**values, "interceptor.classes": (), "tracing": None})
+
+
+def _check_own_names(options: Mapping[str, Any]) -> None:
+    """Name the argument of a MockProducer that was meant, where a Producer has no such option."""
+    for name in options:
+        meant = try_nearest(name, _OWN_ARGUMENTS)
+        if meant is not None and try_meaning(name) is None:
+            raise ConfigError(f"unknown option {name!r}; did you mean {meant!r}?", name)
 
 
 class InjectedErrors:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from penstock._refusals import Refusals
+from penstock._refusals import NO_TRANSACTION, Refusals
 from penstock.errors import IllegalStateError, KafkaError, ProducerFencedError, TransactionAbortableError
 from penstock.transaction_handle import TransactionHandle
 from penstock.types import ProducerRecord, TopicPartition
@@ -80,7 +80,8 @@ class MockTransactions:
             raise ProducerFencedError("send(): the producer cannot go on, it was fenced") from _fenced_error()
         self._check_no_error("send()")
         if self._transactional and not self.in_transaction:
-            raise IllegalStateError("send(): a transactional producer sends inside a transaction; begin one")
+            self._check_initialized("send()")
+            raise IllegalStateError(NO_TRANSACTION)
 
     def check_open(self, call: str, *, may_have_failed: bool = False) -> None:
         """Refuse a call that needs an open transaction."""

@@ -25,7 +25,7 @@ from typing import Any
 
 from penstock._identity import NO_IDENTITY, ProducerIdentity
 from penstock._locks import inside, new_nesting_lock
-from penstock._refusals import Refusals
+from penstock._refusals import NO_TRANSACTION, Refusals
 from penstock._ticket import Ticket
 from penstock.errors import (
     AuthenticationError,
@@ -132,6 +132,8 @@ class TransactionManager:
         with self._lock:
             self._check_usable("send")
             self._check_initialized("begin_transaction() and send")
+            if self._state.current is TxnState.READY:
+                raise IllegalStateError(NO_TRANSACTION)
             if self._state.current is not TxnState.IN_TRANSACTION:
                 raise IllegalStateError(
                     f"the producer is {self._state.current.value}: with a transactional.id records are sent between "
