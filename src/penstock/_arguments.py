@@ -37,6 +37,23 @@ def check_timeout(timeout: Any, name: str = "timeout", *, required: bool = False
     check_timeout(float(timeout), name)
 
 
+def check_limit(timeout: Any, *, required: bool = False) -> None:
+    """Refuse what is no limit for a call that waits. Other clients write a negative one where there is none.
+
+    Args:
+        timeout: seconds, or None.
+        required: whether None is refused as well.
+
+    Raises:
+        TypeError: as `check_timeout`.
+        ValueError: it is negative, or no number (nan).
+    """
+    check_timeout(timeout, required=required)
+    if timeout is not None and timeout < 0:
+        hint = "" if required else "; leave it out to wait until every record has its outcome"
+        raise ValueError(f"timeout must not be negative, and is {timeout}{hint}")
+
+
 def check_callable(function: Any, name: str) -> None:
     """Refuse what cannot be called.
 

@@ -84,7 +84,7 @@ class AsyncioLoop:
         return nullcontext() if anyio is None else anyio.CancelScope(shield=True)
 
     async def outlast(self, ticket: Ticket[Any], seconds: float) -> BaseException | None:
-        """Wait for a Ticket as `wait_for` does, whoever cancels the task; the cancellation that came meanwhile.
+        """Wait for a Ticket as `wait_for` does, also if the task is cancelled; the cancellation that came meanwhile.
 
         A cancellation of asyncio comes once, so that the caller has to raise it later. Those of anyio come again and
         again, at every wait: it is told to keep them back, else the wait would spin.
@@ -164,7 +164,7 @@ class TrioLoop:
         return sys.modules["trio"].CancelScope(shield=True)
 
     async def outlast(self, ticket: Ticket[Any], seconds: float) -> BaseException | None:
-        """Wait for a Ticket, whoever cancels the task; None, because trio raises a cancellation at the next wait."""
+        """Wait for a Ticket, also if the task is cancelled; None, because trio raises a cancellation at the next wait."""
         with self.shield():
             await self.wait_for(ticket, seconds)
         return None

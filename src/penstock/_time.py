@@ -14,21 +14,6 @@ from typing import NamedTuple, Protocol
 FOREVER = math.inf
 
 
-def check_not_negative(timeout: float | None, *, required: bool = False) -> None:
-    """Refuse a negative time to wait, which is how other clients write that there is no limit.
-
-    Args:
-        timeout: seconds, or None.
-        required: whether it cannot be left out.
-
-    Raises:
-        ValueError: it is negative.
-    """
-    if timeout is not None and timeout < 0:
-        hint = "" if required else "; leave it out to wait until every record has its outcome"
-        raise ValueError(f"timeout must not be negative, and is {timeout}{hint}")
-
-
 class Clock(Protocol):
     """Where the outermost layer gets its time from; the simulator has its own."""
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Those who wait in an event loop, and the mailbox by which other threads tell them to go on. Compiled if possible.
 
-Whoever waits has a token: a `Waiter` in asyncio, or a task of trio. `_loops` has the loops themselves.
+A task that waits has a token: a `Waiter` in asyncio, or a task of trio. `_loops` has the loops themselves.
 
 Rules:
 1. Other threads only put messages into a loop's `Mailbox`. All else belongs to the loop's own thread.

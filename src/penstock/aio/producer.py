@@ -13,15 +13,14 @@ from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, Unpack
 
 from penstock._arguments import (
     check_bool,
+    check_limit,
     check_no_timeout,
     check_on_delivery,
-    check_timeout,
     check_transactional_id,
 )
 from penstock._locks import forbid_reentry, inside
 from penstock._loops import running_loop
 from penstock._other_clients import ASYNC, names_of_other_clients
-from penstock._time import check_not_negative
 from penstock.aio.arrow import TableRows
 from penstock.aio.callbacks import LoopCallbacks
 from penstock.aio.driving import Shield, drive
@@ -69,7 +68,7 @@ class AsyncProducer:
             metadata = await delivery                                        # acknowledged
 
     A call that is cancelled has given back what it held. A `send` that is cancelled was not accepted; a record that was
-    accepted is sent, whoever stops waiting for it.
+    accepted is sent, also if nobody waits for it any more.
 
     Args:
         config: options by their Java names ("linger.ms"), as a mapping or the path of a properties file.
@@ -303,8 +302,7 @@ class AsyncProducer:
             AuthenticationError: no broker lets this client in; the records go on when that is put right.
             ValueError: the time is negative.
         """
-        check_timeout(timeout)
-        check_not_negative(timeout)
+        check_limit(timeout)
         seconds = math.inf if timeout is None else timeout
         await drive(self._core.flush(timeout), seconds, self._core.clock)
 
@@ -388,8 +386,7 @@ class AsyncProducer:
         Raises:
             ValueError: the time is negative.
         """
-        check_timeout(timeout)
-        check_not_negative(timeout)
+        check_limit(timeout)
         core: lifecycle.Core | None = getattr(self, "_core", None)
         if core is None or core.forked:
             return
@@ -434,8 +431,7 @@ class AsyncProducer:
 
     async def client_instance_id(self, timeout: float) -> uuid.UUID:  # noqa: ASYNC109 - as Producer.client_instance_id
         """The id under which the cluster knows this client's metrics; see Producer.client_instance_id."""
-        check_timeout(timeout, required=True)
-        check_not_negative(timeout, required=True)
+        check_limit(timeout, required=True)
         return await drive(self._core.client_instance_id(timeout), timeout, self._core.clock)
 
     def metrics(self) -> dict[str, dict[str, Any]]:

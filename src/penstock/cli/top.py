@@ -118,7 +118,7 @@ def run(args: argparse.Namespace) -> int:
             print(line)
         return 0
     place = find(args.address, notes)
-    look(place, 100)  # whoever ends after this was there
+    look(place, 100)  # a process that ends after this was there
     with _there_before(place):
         return _show(args, place)
 

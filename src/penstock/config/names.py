@@ -311,7 +311,7 @@ class UnknownName(NamedTuple):
 
 
 def unknown_options(names: Sequence[UnknownName]) -> ConfigError:
-    """The error for all of a configuration's names that are none of ours: whoever comes from another client has many.
+    """The error for all of a configuration's names that are none of ours: a configuration of another client has many.
 
     Args:
         names: one or more.

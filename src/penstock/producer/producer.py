@@ -11,11 +11,10 @@ from os import PathLike
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, Unpack
 
-from penstock._arguments import check_bool, check_no_timeout, check_timeout, check_transactional_id
+from penstock._arguments import check_bool, check_limit, check_no_timeout, check_transactional_id
 from penstock._locks import forbid_reentry, inside
 from penstock._other_clients import BLOCKING, names_of_other_clients
 from penstock._refusals import noting_refusals
-from penstock._time import check_not_negative
 from penstock.config.config import ProducerConfig
 from penstock.consumer_groups import as_group, as_positions
 from penstock.producer import lifecycle
@@ -183,8 +182,7 @@ class Producer(SendFace):
             AuthenticationError: no broker lets this client in; the records go on when that is put right.
             ValueError: the time is negative.
         """
-        check_timeout(timeout)
-        check_not_negative(timeout)
+        check_limit(timeout)
         seconds = math.inf if timeout is None else timeout
         run_steps(self._core.flush(timeout), seconds, self._core.clock, self._before_wait("flush()"))
 
@@ -313,8 +311,7 @@ class Producer(SendFace):
         Raises:
             ValueError: the time is negative.
         """
-        check_timeout(timeout)
-        check_not_negative(timeout)
+        check_limit(timeout)
         core: lifecycle.Core | None = getattr(self, "_core", None)
         if core is None or core.forked:
             return
@@ -368,8 +365,7 @@ class Producer(SendFace):
             ProducerClosedError: the producer is closed, or was closed meanwhile.
             ValueError: the time is negative.
         """
-        check_timeout(timeout, required=True)
-        check_not_negative(timeout, required=True)
+        check_limit(timeout, required=True)
         steps = self._core.client_instance_id(timeout)
         return run_steps(steps, timeout, self._core.clock, self._before_wait("client_instance_id()"))
 

@@ -252,7 +252,7 @@ class RecordAccumulator:
         return CLOSE if self._closed else FLUSH if self._flushes else MEMORY
 
     def on_refused(self, error: AuthenticationError) -> None:
-        """No broker lets this client in. Whoever waits for a flush, or for memory, is told; the records stay."""
+        """No broker lets this client in. Calls that wait for a flush or for memory are told; the records stay."""
         with self._lock:
             flushes = list(self._flushes)
         for ticket in flushes:

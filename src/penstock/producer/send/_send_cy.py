@@ -117,7 +117,7 @@ class FastPath:
         self.behind: FastPath | None = None
 
     def led_to_by(self, context: Callable[[Any], Any]) -> FastPath:
-        """A path that adds headers and then takes this one. So whoever adds none is not asked whether he does.
+        """A path that adds headers and then takes this one. So a producer without such headers pays nothing for them.
 
         Args:
             context: gives the headers of a record with what is to be added.

@@ -23,11 +23,11 @@ from os import PathLike
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Self, Unpack
 
-from penstock._arguments import check_bool, check_no_timeout, check_timeout, check_transactional_id
+from penstock._arguments import check_bool, check_limit, check_no_timeout, check_transactional_id
 from penstock._locks import new_nesting_lock
 from penstock._other_clients import BLOCKING, names_of_other_clients
 from penstock._refusals import noting_refusals
-from penstock._time import Clock, SystemClock, check_not_negative
+from penstock._time import Clock, SystemClock
 from penstock.consumer_groups import as_group, as_positions
 from penstock.errors import (
     BadRowsError,
@@ -234,8 +234,7 @@ class MockProducer:
 
     def flush(self, timeout: float | None = None) -> None:
         """Acknowledge all pending records."""
-        check_timeout(timeout)
-        check_not_negative(timeout)
+        check_limit(timeout)
         self._check_call("flush")
         self._outbox.acknowledge_all()
 
@@ -245,8 +244,7 @@ class MockProducer:
         Raises:
             ValueError: the time is negative.
         """
-        check_timeout(timeout)
-        check_not_negative(timeout)
+        check_limit(timeout)
         with self._lock:
             if self._closed:
                 return
@@ -274,8 +272,7 @@ class MockProducer:
 
     def client_instance_id(self, timeout: float) -> uuid.UUID:
         """An id of this producer's own; there is nobody to wait for."""
-        check_timeout(timeout, required=True)
-        check_not_negative(timeout, required=True)
+        check_limit(timeout, required=True)
         with self._lock:
             self._check_open_locked()
             self._injected.maybe_raise("client_instance_id")
