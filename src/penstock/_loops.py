@@ -164,7 +164,7 @@ class TrioLoop:
         return sys.modules["trio"].CancelScope(shield=True)
 
     async def outlast(self, ticket: Ticket[Any], seconds: float) -> BaseException | None:
-        """Wait for a Ticket, also if the task is cancelled; None, because trio raises a cancellation at the next wait."""
+        """Wait for a Ticket, also if the task is cancelled; None, because trio raises it again at the next wait."""
         with self.shield():
             await self.wait_for(ticket, seconds)
         return None

@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 import uuid
 from collections.abc import Awaitable, Callable
+from contextlib import AsyncExitStack
 from typing import Any, NamedTuple
 
 import anyio
@@ -260,14 +261,23 @@ def test_a_call_can_be_cancelled_wherever_it_is_suspended(name) -> None:
             with kafka.locked() as cluster:
                 cluster.telemetry = FakeTelemetry()
             options: dict[str, Any] = {"transactional_id": "x", "linger_ms": 0}
-            async with AsyncProducer(bootstrap_servers=kafka.bootstrap_servers, **options) as producer:
-                await before(producer)
-                with silent(kafka) as answer:  # the answer must not come before it waits
-                    begun = CancelAt(call(producer), number, answer)
-                    try:
-                        await begun
-                    except asyncio.CancelledError:
-                        assert begun.was_cancelled
+            server = kafka.bootstrap_servers
+            async with AsyncExitStack() as stack:
+                # The answer must not come before the call waits. A producer asks for its instance id by itself.
+                if before is _nothing:
+                    answer = stack.enter_context(silent(kafka))
+                made = AsyncProducer(bootstrap_servers=server, **options)
+                producer = await stack.enter_async_context(made)
+                if before is not _nothing:
+                    await before(producer)
+                    answer = stack.enter_context(silent(kafka))
+                begun = CancelAt(call(producer), number, answer)
+                try:
+                    await begun
+                except asyncio.CancelledError:
+                    assert begun.was_cancelled
+                finally:
+                    answer()
                 if begun.was_cancelled:
                     await after(producer)
             values = [record.value for record in kafka.records("t")]
