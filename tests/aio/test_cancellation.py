@@ -264,13 +264,13 @@ def test_an_abandoned_await_takes_its_follower_back(run, made, broker) -> None:
         result = delivery._answered_by()
         async with anyio.create_task_group() as others:
             others.start_soon(_wait, delivery)
-            await until(lambda: len(result.followers) == 1)
+            await until(lambda: len(result.followers.entries) == 1)
             for _ in range(50):
                 with anyio.move_on_after(0.001):
                     await delivery
-            assert len(result.followers) == 1
+            assert len(result.followers.entries) == 1
             others.cancel_scope.cancel()
-        assert result.followers == []
+        assert result.followers.entries == []
         broker.release()
         assert (await delivery).offset == 0  # it is as good as before
 
@@ -292,7 +292,7 @@ def test_an_abandoned_await_of_a_bulk_leaves_nothing_behind(made, broker) -> Non
         for _ in range(10):
             with pytest.raises(TimeoutError):
                 await asyncio.wait_for(_await_bulk(bulk), 0.002)
-        assert result.followers == []
+        assert result.followers.entries == []
         broker.release()
         assert (await bulk).records == 10
 

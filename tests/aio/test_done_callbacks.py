@@ -98,7 +98,7 @@ def _callbacks_of(futures: list[Any]) -> int:
         elif hasattr(future, "_followers"):
             kept += len(future._followers)
         else:
-            kept += len(future._answered_by().followers)
+            kept += len(future._answered_by().followers.entries)
     return int(kept)
 
 

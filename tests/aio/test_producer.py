@@ -148,7 +148,7 @@ def test_a_delivery_is_awaited_by_many_tasks_and_in_two_loops(made, broker) -> N
 
     async def main() -> None:
         waiting = asyncio.ensure_future(wait())
-        await until(lambda: len(delivery._answered_by().followers) == 2)  # one for each loop
+        await until(lambda: len(delivery._answered_by().followers.entries) == 2)  # one for each loop
         broker.release()
         await waiting
 

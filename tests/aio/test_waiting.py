@@ -400,7 +400,7 @@ def test_one_of_many_that_wait_for_a_batch_in_a_loop_looks_for_the_others(loop, 
     async def main(first: int, others: Any = None) -> list[int]:
         waiting = [asyncio.ensure_future(_offset(Delivery(result, first + number))) for number in range(3)]
         await asyncio.sleep(0)
-        assert result.waiting is not None
+        assert result.followers.waiting is not None
         if others is not None:
             others()  # from now on it may be settled
         return await asyncio.gather(*waiting)
@@ -415,7 +415,7 @@ def test_one_of_many_that_wait_for_a_batch_in_a_loop_looks_for_the_others(loop, 
     assert loop.run_until_complete(main(0, elsewhere.start)) == [10, 11, 12]
     elsewhere.join(60)
     assert offsets == [13, 14, 15]
-    assert result.waiting is None
+    assert result.followers.waiting is None
 
 
 def test_a_batch_forgets_those_who_wait_when_the_last_of_them_gives_up(loop) -> None:
@@ -426,7 +426,7 @@ def test_a_batch_forgets_those_who_wait_when_the_last_of_them_gives_up(loop) -> 
         for given_up, left in zip(waiting, (True, False), strict=True):
             given_up.cancel()
             await asyncio.wait([given_up])
-            assert (result.waiting is not None) is left
+            assert (result.followers.waiting is not None) is left
         assert running_loop().events == {}
         result.settle(7)
         assert await _offset(Delivery(result, 0)) == 7
@@ -447,7 +447,7 @@ def test_a_task_of_trio_does_not_wait_with_the_tasks_of_the_loop_whose_guest_it_
     async def main() -> None:
         waiting = asyncio.ensure_future(_offset(Delivery(result, 0)))
         await asyncio.sleep(0)
-        assert result.waiting is not None
+        assert result.followers.waiting is not None
         ended = loop.create_future()
         trio.lowlevel.start_guest_run(
             guest,

@@ -39,7 +39,7 @@ def sizes(rig: Rig) -> dict[str, int]:
         "metrics": len(parts.registry.snapshot(rig.clock.now()).get("producer-topic-metrics", ())),
         "statistics": len(parts.sender_metrics.topics()),
         "ratios": len(parts.accumulator.sealer.ratios._ratios),
-        "seen": len(sender._drainer._seen),
+        "seen": len(sender._drainer.load._seen),
         "split": len(sender._outcomes._split_topics),
         "in use": len(parts.metadata._topics.all()),
         "troubles": len(parts.metadata._troubles._topics),

@@ -27,6 +27,7 @@ NODES = "producer-node-metrics"
 FAST: dict[str, Any] = {
     "metadata_max_age_ms": 1000, "metadata_max_idle_ms": 10_000_000, "reconnect_backoff_ms": 50,
     "reconnect_backoff_max_ms": 50, "retry_backoff_ms": 50, "retry_backoff_max_ms": 50,
+    "partitioner_availability_timeout_ms": 1000,  # so that the progress of brokers is noted
 }  # fmt: skip
 
 
@@ -120,7 +121,7 @@ class BrokersThatCome(Rig):
             "sums": sum(group == NODES for group, _ in self.parts.registry._sums),
             "met": len(self.conversions._met),
             "rotation": len(drainer._rotation),
-            "progress": len(drainer._progress),
+            "progress": len(drainer.load._progress),
         }
 
 

@@ -48,10 +48,10 @@ def closed_loop_is_told() -> Changes:
 def abandoned_await_is_told_twice() -> Changes:
     """An await that is abandoned leaves its follower behind; the next one adds another."""
 
-    def quit_(original: Any, result: Any, waiting: Any) -> None:
+    def quit_(original: Any, followers: Any, waiting: Any) -> None:
         """Do nothing."""
 
-    return around("BatchResult", "quit", quit_)
+    return around("Followers", "quit", quit_)
 
 
 def failure_untold_in_the_loop() -> Changes:

@@ -239,9 +239,8 @@ class LoopApplication:
     def _check_followers(self, delivery: Delivery) -> None:
         """A loop follows a result once, however many of its tasks wait, or have waited."""
         here = asyncio.get_running_loop()
-        waiting = [
-            getattr(follower.callback, "waiting", None) for follower in delivery._answered_by().followers
-        ]
+        followers = delivery._answered_by().followers
+        waiting = [getattr(follower.callback, "waiting", None) for follower in followers.entries]
         ours = [each for each in waiting if each is not None and each._loop.loop() is here]
         if len(ours) > 1 or any(not each.tokens for each in ours):
             self.sim.violate("an abandoned await has left its follower behind: the loop is told twice")

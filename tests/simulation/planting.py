@@ -49,6 +49,7 @@ PLACES = {
     "BufferPool": "penstock.producer.batch._buffer_pool_cy.BufferPool",
     "Drainer": "penstock.producer.io._drain_cy.Drainer",
     "FastPath": "penstock.producer.send._send_cy.FastPath",
+    "Followers": "penstock.producer.batch._followers_cy.Followers",
     "IdempotentGate": "penstock.producer.guarantee.idempotent.IdempotentGate",
     "Numbering": "penstock.producer.guarantee._sequences_cy.Numbering",
     "OpenGate": "penstock.producer.guarantee.gate.OpenGate",

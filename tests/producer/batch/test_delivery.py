@@ -70,9 +70,9 @@ def in_thread(work: Callable[[], Any], as_io: bool = False) -> tuple[threading.T
 
 def waiting_in_thread(delivery: Delivery, at: BatchResult) -> tuple[threading.Thread, list[Any]]:
     """A thread that waits for a Delivery, and has come as far as to wait at that result."""
-    before = len(at.waiters)
+    before = len(at.followers.waiters)
     thread, outcome = in_thread(lambda: delivery.result(60))
-    while len(at.waiters) == before and thread.is_alive():
+    while len(at.followers.waiters) == before and thread.is_alive():
         thread.join(0.001)
     return thread, outcome
 
@@ -265,7 +265,7 @@ def test_callbacks_are_let_go_of_after_they_ran():
     delivery.add_done_callback(print_nothing)
     result.settle(0)
     assert result.callbacks == []
-    assert result.followers == []
+    assert result.followers.entries == []
 
 
 def print_nothing(*_: object) -> None:
@@ -349,7 +349,7 @@ def test_waiting_again_and_again_leaves_nothing_behind():
     for _ in range(20):
         with pytest.raises(KafkaTimeoutError):
             delivery.result(1e-4)
-    assert result.waiters == []
+    assert result.followers.waiters == []
 
 
 def test_a_callback_may_ask_for_a_settled_delivery_but_not_wait():

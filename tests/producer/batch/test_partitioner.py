@@ -15,6 +15,7 @@ from producer.fakes_core import NO_LEADER, TOPIC, Core, cluster, value_for
 from penstock.producer.batch._partitioner_cy import (
     BuiltInPartitioner,
     LoadTable,
+    LoadWatch,
     PartitionerSettings,
     RandomNumbers,
     TopicState,
@@ -248,6 +249,81 @@ def test_a_number_by_chance_is_never_too_large(stop):
 def test_numbers_by_chance_are_uniform():
     chance = RandomNumbers(random.Random(2))
     assert near(Counter(chance.randrange(7) for _ in range(7000)), dict.fromkeys(range(7), 1 / 7))
+
+
+# ---------------------------------------------------------------------------------------------- watched
+
+
+class Watched(Core):
+    """Queues with so many batches each, and a watch that has seen one in every partition."""
+
+    def __init__(self, leaders: Sequence[int], depths: Sequence[int], **settings: Any) -> None:
+        super().__init__(leaders, partitioner=PartitionerSettings(**settings))
+        self.watch = LoadWatch(self.partitioner)
+        for partition, depth in enumerate(depths):
+            for _ in range(depth):
+                self.append(value_for(1024 - HEADER_SIZE), partition)
+            self.watch.note_partition(TOPIC, partition)
+
+    def load(self) -> Any:
+        """What the partitioner knows after the next turn."""
+        self.watch.note_snapshot(self.snapshot)
+        self.watch.update(self.topic())
+        return self.topic().load
+
+
+def test_the_lengths_of_queues_count_once_each_partition_has_had_a_batch():
+    """Requirement 30."""
+    core = Watched([1, 1, 1], [2, 1])
+    assert core.load() is None
+    core.watch.note_partition(TOPIC, 2)
+    assert core.load().everywhere.cumulative == (1, 3, 6)
+    core.watch.keep_topics({TOPIC})
+    assert core.load() is not None
+    core.topic().load = None
+    core.watch.keep_topics(())
+    assert core.load() is None
+
+
+@pytest.mark.parametrize("settings", [{}, {"rack": "a"}, {"availability_timeout_ms": 500}])
+def test_partitions_that_have_lost_their_leader_are_left_out(settings):
+    """Requirement 37."""
+    core = Watched([1, 1, 1], [2, 1, 1], **settings)
+    assert core.load().everywhere.partitions == (0, 1, 2)
+    core.snapshot = cluster([1, NO_LEADER, 1])
+    assert core.load().everywhere.partitions == (0, 2)
+    core.snapshot = cluster([1, 1, 1])
+    assert core.load().everywhere.partitions == (0, 1, 2)
+
+
+def test_a_stalled_broker_is_left_out_until_it_takes_something():
+    """Requirements 30 and 49."""
+    core = Watched([1, 2], [1, 1], availability_timeout_ms=500)
+    assert core.watch.avoids_stalled
+    core.watch.note_node(2, False, 10.0)
+    core.watch.note_node(2, False, 10.5)
+    assert core.load() is None  # not longer than the time-out yet
+    core.watch.note_node(2, False, 10.6)
+    assert core.load().everywhere.partitions == (0,)
+    core.watch.note_node(2, True, 10.7)
+    assert core.load() is None
+    core.watch.note_node(2, False, 20.0)
+    assert core.load() is not None
+    core.watch.keep_nodes(())
+    assert core.load() is None
+
+
+@pytest.mark.parametrize(
+    ("settings", "wanted"),
+    [
+        ({}, (True, False)),
+        ({"availability_timeout_ms": 500}, (True, True)),
+        ({"adaptive": False, "availability_timeout_ms": 500}, (False, False)),
+    ],
+)
+def test_what_need_not_be_told(settings, wanted):
+    watch = LoadWatch(Chooser(cluster([1]), PartitionerSettings(**settings)).partitioner)
+    assert (watch.adaptive, watch.avoids_stalled) == wanted
 
 
 # ---------------------------------------------------------------------------------------------- sticky

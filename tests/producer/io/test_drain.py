@@ -642,18 +642,18 @@ def test_a_broker_that_takes_nothing_is_avoided_after_a_while():
     """Requirements 30 and 49."""
     core = Core([1, 2, 2], partitioner=PartitionerSettings(availability_timeout_ms=500))
     fill(core, 1, 1, 1)
-    core.drainer.note_node(1, True, core.now)
-    core.drainer.note_node(2, False, core.now)
+    core.drainer.load.note_node(1, True, core.now)
+    core.drainer.load.note_node(2, False, core.now)
     core.now += 0.5
-    core.drainer.note_node(1, True, core.now)
-    core.drainer.note_node(2, False, core.now)
+    core.drainer.load.note_node(1, True, core.now)
+    core.drainer.load.note_node(2, False, core.now)
     core.ready()
     assert sticky_load(core) is None  # not longer than the time-out yet
     core.now += 0.001
-    core.drainer.note_node(2, False, core.now)
+    core.drainer.load.note_node(2, False, core.now)
     core.ready()
     assert sticky_load(core).everywhere.partitions == (0,)  # also when only one is left
-    core.drainer.note_node(2, True, core.now)
+    core.drainer.load.note_node(2, True, core.now)
     core.ready()
     assert sticky_load(core) is None
 
@@ -662,9 +662,9 @@ def test_without_the_timeout_no_broker_is_avoided():
     """Requirement 30."""
     core = Core([1, 2])
     fill(core, 1, 1)
-    core.drainer.note_node(2, False, core.now)
+    core.drainer.load.note_node(2, False, core.now)
     core.now += 1000
-    core.drainer.note_node(2, False, core.now)
+    core.drainer.load.note_node(2, False, core.now)
     core.ready()
     assert sticky_load(core) is None
 
@@ -674,8 +674,8 @@ def test_when_all_brokers_are_stuck_none_is_avoided():
     core = Core([1, 2], partitioner=PartitionerSettings(availability_timeout_ms=500))
     fill(core, 1, 1)
     for _ in range(2):
-        core.drainer.note_node(1, False, core.now)
-        core.drainer.note_node(2, False, core.now)
+        core.drainer.load.note_node(1, False, core.now)
+        core.drainer.load.note_node(2, False, core.now)
         core.now += 1
     core.ready()
     assert sticky_load(core) is None

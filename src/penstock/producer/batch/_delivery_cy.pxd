@@ -12,8 +12,7 @@ cdef class BatchResult:
     cdef public bint done
     cdef public object pieces
     cdef public list callbacks
-    cdef public object interested
-    cdef readonly object waiting
+    cdef object _followers       # made for the first who asks for them
     cdef public object unseen
     cdef public object expendable
 

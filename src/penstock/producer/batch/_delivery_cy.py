@@ -8,13 +8,10 @@ batch's buffer.
 Rules:
 1. Values are set first, then callbacks run in the order of the records, then `done` turns true and waiters are
    released: a Delivery that is done has had its callback.
-2. Only the I/O thread settles or forwards; any thread may ask, wait, or add a callback.
-3. After a split, `pieces` says which later result answers for which range of indexes; waiters go on there.
-
-There is no lock around the outcome. A waiter puts itself into a list and then looks at `done`; the I/O thread sets
-`done` and then takes the list apart, one entry at a time. The second of the two sees what the first did, so nobody is
-left waiting. Each entry is taken once, by `pop` or by `remove`: single list operations are atomic, loops over them are
-not.
+2. Only the I/O thread settles or forwards; any thread may ask, wait, or follow.
+3. After a split, `pieces` says which later result answers for which range of indexes; who waits goes on there.
+4. There is no lock around the outcome. The I/O thread sets `done`, or `pieces`, and then looks for `Followers`; who
+   makes them looks at both after that. `_followers_cy` has the rest.
 """
 
 from __future__ import annotations
@@ -24,15 +21,14 @@ import time
 from bisect import bisect_right
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from operator import itemgetter
-from typing import Any, TypeVar
+from typing import Any
 
 from penstock._arguments import check_timeout
 from penstock._done_callbacks import DoneCallback
 from penstock._events import Event, tell_error
-from penstock._locks import Latch
 from penstock._other_clients import GET, dir_without_them
 from penstock.errors import ForkedProducerError, IllegalStateError, KafkaError, KafkaTimeoutError
-from penstock.producer.batch.callbacks import LoopNotice, RecordCallback, WholeResult
+from penstock.producer.batch._followers_cy import Follower, Followers, WholeResult
 from penstock.producer.owner import Owner, check_may_wait, on_io_thread, process
 from penstock.producer.unseen import UnseenRecords
 from penstock.types import RecordMetadata, TopicPartition
@@ -56,7 +52,6 @@ NOBODY: list[Any] = []
 
 # By another name, so that Cython looks at what users give instead of converting it.
 Seconds = float
-E = TypeVar("E")
 _FIRST_INDEX = itemgetter(0)  # of an entry of `pieces`
 _join: Any = None  # see _joined
 
@@ -92,32 +87,36 @@ class BatchResult:
         self.pieces: Sequence[tuple[int, Any]] = ()  # (first index, result), in order, after a split
         # (delivery, on_delivery): appended under the partition lock while the batch is open, then the I/O thread's.
         self.callbacks: list[tuple[Any, Callable[[RecordMetadata, KafkaError | None], None]]] = []
-        # Who follows, and who waits: any thread. Most results are done before anybody does. A program that keeps its
-        # Deliveries keeps these, and a list would be looked at by the garbage collector where an empty dict is not.
-        self.interested: dict[str, Any] = {}
-        # Those who wait in the event loop that joined last: the next in that loop need not look for them. None once it
-        # is done or split, before they are told.
-        self.waiting: Any = None
+        if cython.compiled:
+            self._followers: Any = None  # see `followers`
         # (first index, count) of rows that may be left out if the broker refuses them; set as `callbacks` are.
         self.expendable: list[tuple[int, int]] | None = None
         self.unseen: Any = None  # an UnseenRecords, once the batch has failed
 
     @property
-    def followers(self) -> list[RecordCallback]:
-        """Who added a done callback, and was not called yet."""
-        return [entry for entries in list(self._followers().values()) for entry in entries]
+    def followers(self) -> Followers:
+        """Who follows it, and who waits; made for the first who asks. Any thread.
 
-    def _followers(self) -> dict[int, list[RecordCallback]]:
-        """The same by the index of the record in the batch that it was accepted in; -1: who follows all of them.
-
-        No key leads back to the result: one that is left with an empty list does no harm.
+        Most results are done before anybody asks. A program that keeps its Deliveries keeps the results, too.
         """
-        return self.interested.get("followers", {})  # type: ignore[no-any-return]
+        found: Any = self._followers
+        if found is None:
+            found = Followers()
+            if not cython.compiled:
+                # One step: if several threads do it, they all get what the first of them has made.
+                found = vars(self).setdefault("_followers", found)
+            elif self._followers is None:  # the same: nobody comes between this look and the next line
+                self._followers = found
+            else:
+                found = self._followers
+        if not self.still_pending():
+            found.end()  # if it was made after the I/O thread has looked for it
+        return found
 
     @property
-    def waiters(self) -> list[Latch]:
-        """Who waits for the outcome."""
-        return self.interested.get("waiters", [])  # type: ignore[no-any-return]
+    def is_followed(self) -> bool:
+        """Whether somebody has begun to follow it, or to wait."""
+        return self._followers is not None
 
     @property
     def topic_partition(self) -> TopicPartition:
@@ -225,8 +224,8 @@ class BatchResult:
         if callbacks:
             call_callbacks(self, callbacks)
         self.done = True
-        if self.interested:
-            self._release()
+        if self._followers is not None:
+            self._followers.release()
 
     def settle_unwatched(
         self, base_offset: cython.longlong, log_append_time_ms: cython.longlong
@@ -235,7 +234,9 @@ class BatchResult:
 
         Compiled code only: there no other thread runs between the look at who waits and the end.
         """
-        if not cython.compiled or self.settled or self.callbacks or self.interested or len(self.pieces):
+        if not cython.compiled or self.settled or self.callbacks or len(self.pieces):
+            return False
+        if self._followers is not None:
             return False
         self.base_offset = base_offset
         self.log_append_time_ms = log_append_time_ms
@@ -251,7 +252,8 @@ class BatchResult:
         for delivery, callback in callbacks:
             # A Delivery counts from the batch it was made for, which this one may itself be a piece of.
             delivery._answered_by().callbacks.append((delivery, callback))
-        self._release()
+        if self._followers is not None:
+            self._followers.release()
 
     def wait(self, index: cython.Py_ssize_t, timeout: Seconds | None) -> tuple[BatchResult, int] | None:
         """Block until the record's outcome is known; None when the time is up. Ctrl-C interrupts."""
@@ -267,14 +269,7 @@ class BatchResult:
                 return None
             if result.owner is not None:
                 result.owner.warn_in_loop("Delivery.result()")
-            released = Latch()
-            # Atomic: other threads may do the same.
-            result.interested.setdefault("waiters", []).append(released)
-            try:
-                if result.still_pending():
-                    released.wait(remaining)
-            finally:
-                _take(result.waiters, released)  # a program may ask again and again: no entry may stay behind
+            result.followers.wait(remaining)
 
     def _check_process(self) -> None:
         if self.pid != process.id:
@@ -291,56 +286,23 @@ class BatchResult:
         """Whether neither the outcome nor a split has released those who wait here."""
         return not (self.done or self.pieces)
 
-    def add_follower(self, entry: RecordCallback) -> None:
-        """Let somebody follow this result; see `follow`."""
-        entries = self.interested.setdefault("followers", {}).setdefault(entry.delivery._index, [])
-        entries.append(entry)
-        if not self.still_pending() and _take(entries, entry):
-            self._pass_on(entry)
-
-    def remove_followers(self, delivery: Delivery, fn: object) -> int:
-        """Forget the done callbacks of a record that have this function; how many."""
-        entries = self._followers().get(delivery._index, [])
-        return sum(entry.is_for(delivery, fn) and _take(entries, entry) for entry in list(entries))
-
     def join(self, waiting: Any) -> None:
-        """Tell those who wait in an event loop, as one follower, that it is done or was split; see `_waiting_cy`."""
+        """Tell those who wait in an event loop that it is done or was split; see `_waiting_cy`."""
         self._check_process()
-        waiting.follower = RecordCallback(WholeResult(self), LoopNotice(waiting))
-        self.add_follower(waiting.follower)
-        self.waiting = waiting
-        if not self.still_pending():
-            self.waiting = None
+        self.followers.join(waiting, WholeResult(self))
 
     def quit(self, waiting: Any) -> None:
-        """Take the follower back: nobody waits any more."""
-        if self.waiting is waiting:
-            self.waiting = None
-        _take(self._followers().get(WholeResult._index, []), waiting.follower)
-
-    def _release(self) -> None:
-        self.waiting = None
-        # One by one: `wait` and `add_follower` take their own entry back when they see `done` before we see the entry.
-        while self.waiters and (waiter := _take_first(self.waiters)) is not None:
-            waiter.set()
-        followers = self._followers()
-        while followers:
-            for index in list(followers):  # as it is now: others may add to it
-                entries = followers.pop(index)
-                while entries and (entry := _take_first(entries)) is not None:
-                    self._pass_on(entry)
-
-    def _pass_on(self, entry: RecordCallback) -> None:
-        """Tell a follower that this result is done; after a split, let it follow the piece that answers for it."""
-        if self.pieces and not isinstance(entry.delivery, WholeResult):
-            entry.delivery._answered_by().add_follower(entry)
-        else:
-            entry.call()
+        """Nobody waits in that loop any more."""
+        self.followers.quit(waiting)
 
     def __repr__(self) -> str:
         outcome = "failed" if self.error else "acknowledged"
         state = "split" if self.pieces else outcome if self.settled else "pending"
         return f"<BatchResult {self.topic_partition} {state}>"
+
+
+if not cython.compiled:
+    BatchResult._followers = None  # of the class, until somebody asks; see `followers`
 
 
 def call_callbacks(result: BatchResult, callbacks: list[Any]) -> None:
@@ -361,7 +323,7 @@ def follow(delivery: Any, callback: Callable[[Any], object]) -> None:
 
     The callback does not count as a look at the outcome: see `BatchResult.look_at`.
     """
-    delivery._answered_by().add_follower(RecordCallback(delivery, callback))
+    delivery._answered_by().followers.add(Follower(delivery, callback))
 
 
 def _joined() -> Any:
@@ -460,14 +422,14 @@ class Delivery:
         entry = DoneCallback(fn, _look_at, log, None if batch.owner is None else batch.owner.post)
         if batch.still_pending():
             batch._check_process()
-        batch.add_follower(RecordCallback(self, entry))
+        batch.followers.add(Follower(self, entry))
 
     def remove_done_callback(self, fn: Callable[[Delivery], object]) -> int:
         """Forget callbacks that are this function and were not called yet; how many."""
         count = 0
         while True:
             batch: BatchResult = self._answered_by()
-            count += batch.remove_followers(self, fn)
+            count += batch.followers.remove(self, fn)
             if self._answered_by() is batch:  # else it was split meanwhile
                 return count
 
@@ -492,7 +454,7 @@ class Delivery:
         batch: BatchResult = self._batch
         while not batch.done:
             if not batch.pieces:
-                waiting = batch.waiting
+                waiting: Any = None if batch._followers is None else batch._followers.waiting
                 token = None if waiting is None else waiting.try_enter()
                 if token is None:
                     waiting = _joined()(batch)
@@ -581,20 +543,3 @@ def _look_at(delivery: Delivery) -> None:
     """Note that the application was told of the outcome of a record."""
     batch, index = delivery._place_now()
     batch.look_at(index)
-
-
-def _take(entries: list[Any], entry: object) -> bool:
-    """Remove an entry; False when somebody else has taken it."""
-    try:
-        entries.remove(entry)
-    except ValueError:
-        return False
-    return True
-
-
-def _take_first(entries: list[E]) -> E | None:
-    """Remove the first entry; None when there is none."""
-    try:
-        return entries.pop(0)
-    except IndexError:
-        return None

@@ -41,3 +41,22 @@ cdef class BuiltInPartitioner:
     cdef readonly bint plain
 
     cpdef note_depths(self, TopicState topic, list queues, list depths)
+
+cdef class NodeProgress:
+    cdef double ready
+    cdef double drained
+
+cdef class LoadWatch:
+    cdef BuiltInPartitioner _partitioner
+    cdef readonly bint adaptive
+    cdef readonly bint avoids_stalled
+    cdef readonly dict _progress
+    cdef readonly object _seen
+    cdef object _snapshot
+    cdef dict _led
+
+    cpdef note_partition(self, str topic, int partition)
+    cpdef note_node(self, node_id, bint can_take, double now)
+    cpdef update(self, TopicState topic)
+    cdef Py_ssize_t _count_led(self, str topic) except -1
+    cdef bint _is_stalled(self, node_id) except -1

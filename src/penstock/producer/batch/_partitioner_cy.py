@@ -6,7 +6,7 @@ chooses the next one: uniformly among the partitions that have a leader, or by w
 thus with fast brokers, get more. Compiled if possible. Records with a key go where `Placement` of send/send_path.py
 says, and the fast path with it.
 
-The I/O thread notes queue lengths in every turn. A sending thread chooses once per batch or two.
+The I/O thread notes queue lengths in every turn: `LoadWatch`. A sending thread chooses once per batch or two.
 
 Rule: the sticky fields of a topic are written only under the lock of the partition they name, and read again under it.
 """
@@ -14,7 +14,8 @@ Rule: the sticky fields of a topic are written only under the lock of the partit
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Container, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 try:
@@ -23,8 +24,12 @@ try:
 except ModuleNotFoundError:
     from penstock import _cython as cython  # type: ignore[no-redef]
 
-if TYPE_CHECKING:
+if cython.compiled:
+    from cython.cimports.penstock.producer.batch._queue_cy import PartitionQueue
+elif TYPE_CHECKING:
     from penstock.producer.batch._queue_cy import PartitionQueue
+
+if TYPE_CHECKING:
     from penstock.producer.metadata.cluster import ClusterSnapshot
 
 
@@ -281,3 +286,106 @@ class BuiltInPartitioner:
             if leader is not None and leader.rack == self._settings.rack:
                 chosen.append(partition)
         return chosen
+
+
+@cython.final
+@cython.cclass
+class NodeProgress:
+    """When a broker was last found with something ready, and when it last could take it."""
+
+    def __init__(self, now: cython.double) -> None:
+        self.ready = now
+        self.drained = now
+
+
+@cython.final
+@cython.cclass
+class LoadWatch:
+    """What the partitioner is told in each turn: how many batches wait for each partition, and whose broker is stalled.
+
+    The I/O thread only; the `Drainer` owns it.
+
+    Args:
+        partitioner: chooses by it.
+
+    Attributes:
+        adaptive: whether the partitioner wants to know. Otherwise `update` need not be called.
+        avoids_stalled: whether it leaves out partitions of stalled brokers. Otherwise `note_node` need not be called.
+    """
+
+    def __init__(self, partitioner: BuiltInPartitioner) -> None:
+        self._partitioner = partitioner
+        self.adaptive = partitioner.adaptive
+        self.avoids_stalled = partitioner.adaptive and partitioner.availability_timeout > 0
+        self._progress: dict[int, NodeProgress] = {}  # by node
+        self._seen: Any = defaultdict(set)  # partitions that have had a batch, by topic
+        self._snapshot: Any = None
+        self._led: dict[str, int] = {}  # how many partitions of a topic have a leader in that snapshot
+
+    def note_snapshot(self, snapshot: ClusterSnapshot) -> None:
+        """From now on this is the cluster. Before the first `update`, and when it has changed."""
+        self._snapshot = snapshot
+        self._led = {}
+
+    def note_partition(self, topic: str, partition: cython.int) -> None:
+        """Remember that a partition has had a batch."""
+        self._seen[topic].add(partition)
+
+    def note_node(self, node_id: Any, can_take: cython.bint, now: cython.double) -> Any:
+        """Remember whether a ready broker could take what is there; stalled ones are avoided after a while."""
+        progress: NodeProgress | None = self._progress.get(node_id)
+        if progress is None:
+            progress = NodeProgress(now)
+            self._progress[node_id] = progress
+        progress.ready = now
+        if can_take:
+            progress.drained = now
+
+    def update(self, topic: TopicState) -> Any:
+        """Tell how long the queues of a topic are, once every partition has had a batch."""
+        queues: list = topic.queues  # one look: it is replaced whole when the topic changes
+        queue: PartitionQueue
+        if len(self._seen[topic.name]) < len(queues):
+            return
+        partitioner = self._partitioner
+        if partitioner.plain and self._count_led(topic.name) == len(queues):
+            depths: list = []
+            for queue in queues:
+                depths.append(len(queue.batches))  # noqa: PERF401 - in a comprehension a queue has no C type
+            partitioner.note_depths(topic, queues, depths)
+            return
+        lengths = []
+        excluded = False
+        for queue in queues:
+            leader = self._snapshot.leader(topic.name, queue.partition)
+            if leader is None or (self.avoids_stalled and self._is_stalled(leader.id)):
+                excluded = True
+            else:
+                lengths.append((queue.partition, queue.depth()))
+        partitioner.update_load(topic, lengths, excluded)
+
+    def keep_topics(self, kept: Container[str]) -> None:
+        """Forget which partitions of other topics have had a batch."""
+        for topic in [topic for topic in self._seen if topic not in kept]:
+            del self._seen[topic]
+
+    def keep_nodes(self, kept: Container[int]) -> None:
+        """Forget how far other brokers have got."""
+        for node_id in [node_id for node_id in self._progress if node_id not in kept]:
+            del self._progress[node_id]
+
+    def _count_led(self, topic: str) -> cython.Py_ssize_t:
+        """How many partitions of a topic have a leader; looked up once in a snapshot."""
+        found: Any = self._led.get(topic)
+        if found is None:
+            found = len(self._snapshot.available_partitions(topic))
+            self._led[topic] = found
+        return found
+
+    def _is_stalled(self, node_id: Any) -> cython.bint:
+        """Whether a broker with something ready has taken nothing for so long that it is left out."""
+        progress: NodeProgress | None = self._progress.get(node_id)
+        return (
+            progress is not None
+            and progress.ready - progress.drained > self._partitioner.availability_timeout
+        )

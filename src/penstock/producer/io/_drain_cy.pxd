@@ -1,6 +1,7 @@
 # C layout of the drainer, and of what one pass over the queues finds.
 from penstock.producer.batch._accumulator_cy cimport RecordAccumulator
 from penstock.producer.batch._batch_cy cimport Batch
+from penstock.producer.batch._partitioner_cy cimport LoadWatch
 from penstock.producer.batch._queue_cy cimport PartitionQueue
 
 cdef class ReadyCheck:
@@ -29,17 +30,11 @@ cdef class LedQueue:
 
 cdef class LeaderCache:
     cdef object snapshot
-    cdef object _seen
+    cdef LoadWatch _load
     cdef dict _known
-    cdef dict _led
     cdef dict brokers
 
     cdef LedQueue _find(self, PartitionQueue queue)
-    cdef Py_ssize_t _count_led(self, str topic) except -1
-
-cdef class NodeProgress:
-    cdef double ready
-    cdef double drained
 
 cdef class Drainer:
     cdef RecordAccumulator _accumulator
@@ -47,8 +42,7 @@ cdef class Drainer:
     cdef readonly object sealer
     cdef Py_ssize_t _max_request_size
     cdef readonly dict _rotation
-    cdef readonly dict _progress
-    cdef readonly object _seen
+    cdef readonly LoadWatch load
     cdef LeaderCache _leaders
     cdef ReadyCheck _check
     cdef set _left_behind
@@ -58,14 +52,11 @@ cdef class Drainer:
     cdef readonly bint gate_failed
 
     cpdef ReadyCheck ready(self, snapshot, double now)
-    cpdef note_node(self, node_id, bint can_take, double now)
     cpdef dict drain(self, list nodes, double now, old=?)
     cpdef let_go(self)
     cpdef bint has_more(self, node_id) except -1
     cpdef list partition_batches(self, list batches, bint is_old)
     cdef ReadyCheck _scan_queues(self, snapshot, bint sendable, double linger, double now)
-    cdef _update_load(self, str topic, snapshot)
-    cdef bint _stalled(self, node_id, double timeout) except -1
     cdef list _take_batches(self, node_id, list heads, double now, bint plain)
     cdef int _why(self, Batch batch, bint full, double now) noexcept
     cdef _on_gate_error(self, batch, error)

@@ -11,7 +11,6 @@ I/O thread only: a batch at the head of a queue is taken away by nobody else.
 from __future__ import annotations
 
 import logging
-from collections import defaultdict
 from collections.abc import Container
 from typing import TYPE_CHECKING, Any
 
@@ -37,14 +36,14 @@ if cython.compiled:
         Batch,
         BatchIdentity,
     )
-    from cython.cimports.penstock.producer.batch._partitioner_cy import TopicState
+    from cython.cimports.penstock.producer.batch._partitioner_cy import LoadWatch, TopicState
     from cython.cimports.penstock.producer.batch._queue_cy import PartitionQueue
     from cython.cimports.penstock.producer.guarantee._sequences_cy import Numbering
     from cython.cimports.penstock.protocol._produce_cy import PartitionBatch
 else:
     from penstock.producer.batch._accumulator_cy import RecordAccumulator
     from penstock.producer.batch._batch_cy import ALONG, FULL, LINGER, TRANSACTION_END, Batch, BatchIdentity
-    from penstock.producer.batch._partitioner_cy import TopicState
+    from penstock.producer.batch._partitioner_cy import LoadWatch, TopicState
     from penstock.producer.batch._queue_cy import PartitionQueue
     from penstock.producer.guarantee._sequences_cy import Numbering
     from penstock.protocol._produce_cy import PartitionBatch
@@ -153,37 +152,28 @@ class LedQueue:
 @cython.final
 @cython.cclass
 class LeaderCache:
-    """The leaders of the queues' partitions, and how many of a topic have one, looked up once in a snapshot.
+    """The leaders of the queues' partitions, looked up once in a snapshot.
 
     Args:
         snapshot: the cluster; None before anything was looked up.
-        seen: gets the partitions that have had a batch, by topic.
+        load: hears which partitions have had a batch.
 
     Attributes:
         brokers: the leaders, by node id.
     """
 
-    def __init__(self, snapshot: ClusterSnapshot | None, seen: Any) -> None:
+    def __init__(self, snapshot: ClusterSnapshot | None, load: LoadWatch) -> None:
         self.snapshot = snapshot
-        self._seen = seen
+        self._load = load
         self._known: dict[PartitionQueue, LedQueue] = {}
-        self._led: dict[str, int] = {}
         self.brokers: dict[int, LeadingBroker] = {}
-
-    def _count_led(self, topic: str) -> cython.Py_ssize_t:
-        """How many partitions of a topic have a leader."""
-        found: Any = self._led.get(topic)
-        if found is None:
-            found = 0 if self.snapshot is None else len(self.snapshot.available_partitions(topic))
-            self._led[topic] = found
-        return found
 
     def _find(self, queue: PartitionQueue) -> LedQueue | None:
         """The leader of a queue's partition; None while it is not known."""
         led: Any = self._known.get(queue)
         if led is not None:
             return led
-        self._seen[queue.topic].add(queue.partition)
+        self._load.note_partition(queue.topic, queue.partition)
         if self.snapshot is None:
             return None
         info = self.snapshot.partition(queue.topic, queue.partition)
@@ -201,16 +191,6 @@ class LeaderCache:
 
 @cython.final
 @cython.cclass
-class NodeProgress:
-    """When a broker was last found with something ready, and when it last could take it."""
-
-    def __init__(self, now: cython.double) -> None:
-        self.ready = now
-        self.drained = now
-
-
-@cython.final
-@cython.cclass
 class Drainer:
     """Looks at the queues and empties them into requests.
 
@@ -220,6 +200,7 @@ class Drainer:
         max_request_size: bytes of batches in one request; one batch is always taken.
 
     Attributes:
+        load: what the partitioner is told.
         unsealed: batches that were taken since the last `ready` and failed, because they could not be sealed. What is
             behind them in their queues was not looked at.
         gate_failed: whether the gate raised an error since then when it was asked for a batch, which is still queued.
@@ -233,9 +214,8 @@ class Drainer:
         self.sealer = accumulator.sealer
         self._max_request_size = max_request_size
         self._rotation: dict[int, TopicPartition] = {}  # by node: the place of the queue looked at last
-        self._progress: dict[int, NodeProgress] = {}  # by node
-        self._seen: Any = defaultdict(set)  # partitions that have had a batch, by topic
-        self._leaders = LeaderCache(None, self._seen)
+        self.load = LoadWatch(accumulator.partitioner)
+        self._leaders = LeaderCache(None, self.load)
         self._check: ReadyCheck | None = None
         self._left_behind: set[int] = set()  # brokers with batches that the last drain did not take
         self._linger = 0.0
@@ -248,6 +228,7 @@ class Drainer:
     def ready(self, snapshot: ClusterSnapshot, now: cython.double) -> ReadyCheck:
         """Find out which brokers have something to be sent."""
         accumulator: RecordAccumulator = self._accumulator
+        state: TopicState | None
         all_sendable: cython.bint = True
         if accumulator.everything_sendable():
             self._hurry = accumulator.why_sendable()
@@ -261,9 +242,11 @@ class Drainer:
             self.unsealed = []
         self.gate_failed = False
         check: ReadyCheck = self._scan_queues(snapshot, all_sendable, self._linger, now)
-        if check.topics and accumulator.partitioner.adaptive:
+        if self.load.adaptive:
             for topic in check.topics:
-                self._update_load(topic, snapshot)
+                state = accumulator.topics.get(topic)
+                if state is not None and state.sticky_partition >= 0:  # else no record came without a key
+                    self.load.update(state)
         if not check.nodes:
             # Nothing to drain. It is not left to the next pass to clear it away: what that finds may be urgent.
             self.let_go()
@@ -281,7 +264,8 @@ class Drainer:
             now: the time.
         """
         if self._leaders.snapshot is not snapshot:
-            self._leaders = LeaderCache(snapshot, self._seen)
+            self._leaders = LeaderCache(snapshot, self.load)
+            self.load.note_snapshot(snapshot)
         self.let_go()  # nothing, unless the last turn has ended with an error
         check = ReadyCheck()
         self._check = check
@@ -328,59 +312,11 @@ class Drainer:
         check.next_expiry = oldest + self._accumulator.delivery_timeout
         return check
 
-    def keep_topics(self, kept: Container[str]) -> None:
-        """Forget which partitions of other topics have had a batch."""
-        for topic in [topic for topic in self._seen if topic not in kept]:
-            del self._seen[topic]
-
     def keep_nodes(self, kept: Container[int]) -> None:
         """Forget how far other brokers have got."""
-        for by_node in (self._rotation, self._progress):
-            for node_id in [node_id for node_id in by_node if node_id not in kept]:
-                del by_node[node_id]
-
-    # ---- the load of partitions
-
-    def note_node(self, node_id: Any, can_take: cython.bint, now: cython.double) -> Any:
-        """Remember whether a ready broker could take what is there; stalled ones are avoided after a while."""
-        progress: NodeProgress | None = self._progress.get(node_id)
-        if progress is None:
-            progress = NodeProgress(now)
-            self._progress[node_id] = progress
-        progress.ready = now
-        if can_take:
-            progress.drained = now
-
-    def _update_load(self, topic: str, snapshot: Any) -> None:
-        """Tell the partitioner how long the queues of a topic are, once every partition has had a batch."""
-        state: TopicState | None = self._accumulator.topics.get(topic)
-        if state is None or state.sticky_partition < 0:
-            return
-        queues: list = state.queues  # one look: it is replaced whole when the topic changes
-        queue: PartitionQueue
-        if len(self._seen[topic]) < len(queues):
-            return
-        partitioner = self._accumulator.partitioner
-        if partitioner.plain and self._leaders._count_led(topic) == len(queues):
-            depths: list = []
-            for queue in queues:
-                depths.append(len(queue.batches))  # noqa: PERF401 - in a comprehension a queue has no C type
-            partitioner.note_depths(state, queues, depths)
-            return
-        timeout = partitioner.availability_timeout
-        lengths = []
-        excluded = False
-        for queue in queues:
-            leader = snapshot.leader(topic, queue.partition)
-            if leader is None or (timeout > 0 and self._stalled(leader.id, timeout)):
-                excluded = True
-            else:
-                lengths.append((queue.partition, queue.depth()))
-        partitioner.update_load(state, lengths, excluded)
-
-    def _stalled(self, node_id: Any, timeout: cython.double) -> cython.bint:
-        progress: NodeProgress | None = self._progress.get(node_id)
-        return progress is not None and progress.ready - progress.drained > timeout
+        for node_id in [node_id for node_id in self._rotation if node_id not in kept]:
+            del self._rotation[node_id]
+        self.load.keep_nodes(kept)
 
     # ---- what goes into their requests
 

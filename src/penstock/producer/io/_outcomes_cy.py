@@ -516,7 +516,7 @@ def _settle_written(done: list, metrics: SenderMetrics) -> Any:
                 if begun < 0:
                     begun = metrics.enter(CALLBACKS)
                 # The callback of a lone record wakes one loop at most, and once.
-                told = result.interested or len(result.callbacks) > 1 or (result.callbacks and len(done) > 1)
+                told = result.is_followed or len(result.callbacks) > 1 or (result.callbacks and len(done) > 1)
                 if told and holder is None and result.owner is not None:
                     holder = result.owner
                     holder.hold()

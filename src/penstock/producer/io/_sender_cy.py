@@ -205,7 +205,7 @@ class Sender:
         forgotten = self._accumulator.forget_unused(in_use, self._gate.may_forget)
         self._gate.forget(forgotten)
         kept = self._accumulator.topics
-        for part in (self._drainer, self._outcomes, self._metrics, self._accumulator.sealer):
+        for part in (self._drainer.load, self._outcomes, self._metrics, self._accumulator.sealer):
             part.keep_topics(kept)
         if self.on_topic_forgotten is not None:
             for topic in dict.fromkeys(queue.topic for queue in forgotten):
@@ -306,9 +306,11 @@ class Sender:
         delay: cython.double = _FOREVER
         other: cython.double
         can_take: cython.bint
+        drainer: Drainer = self._drainer
         for node in ready:
             can_take = self._client.ready(node, now)
-            self._drainer.note_node(node.id, can_take, now)
+            if drainer.load.avoids_stalled:
+                drainer.load.note_node(node.id, can_take, now)
             if can_take:
                 usable.append(node)
             else:
