@@ -35,6 +35,10 @@ _MOST_CAUSES: Final = 500  # that are remembered; the oldest is forgotten
 _MORE: Final = " (%d more like it since the last such line)"
 
 
+# The order is said because another client's is the other way round.
+ON_DELIVERY_RAISED = "on_delivery callback for %s raised (it is called with (metadata, error))"
+
+
 @unique
 class Event(Enum):
     """Everything that is told, with a sentence on it. The name in the log is `label`; it does not change."""

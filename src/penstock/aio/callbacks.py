@@ -8,7 +8,7 @@ import contextvars
 import logging
 from typing import Any
 
-from penstock._events import Event, tell
+from penstock._events import ON_DELIVERY_RAISED, Event, tell
 from penstock._loops import Loop, running_loop
 from penstock.producer.owner import Owner
 from penstock.producer.unseen import UnseenFailures
@@ -97,7 +97,7 @@ class _Outcome:
                     "on_delivery callback for %s gave a coroutine, which nobody awaits: it was not run",
                 )
         except Exception as raised:  # noqa: BLE001 - it is logged
-            self._tell(Event.CALLBACK_FAILED, "on_delivery callback for %s raised", raised)
+            self._tell(Event.CALLBACK_FAILED, ON_DELIVERY_RAISED, raised)
 
     def _tell(self, event: Event, text: str, raised: Exception | None = None) -> None:
         place = self._metadata.topic_partition

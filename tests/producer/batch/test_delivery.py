@@ -245,7 +245,7 @@ def test_a_callback_that_raises_stops_nobody(caplog):
         result.settle(0)
     assert [at for at, _, _ in told] == [0, 1, 2]
     assert deliveries[0].done()
-    assert "on_delivery callback for orders-3 raised" in caplog.text
+    assert "on_delivery callback for orders-3 raised (it is called with (metadata, error))" in caplog.text
 
 
 def test_a_delivery_is_done_only_after_its_callback():

@@ -25,7 +25,7 @@ from typing import Any
 
 from penstock._arguments import check_timeout
 from penstock._done_callbacks import DoneCallback
-from penstock._events import Event, tell_error
+from penstock._events import ON_DELIVERY_RAISED, Event, tell_error
 from penstock._other_clients import GET, dir_without_them
 from penstock.errors import ForkedProducerError, IllegalStateError, KafkaError, KafkaTimeoutError
 from penstock.producer.batch._followers_cy import Follower, Followers, WholeResult
@@ -313,7 +313,7 @@ def call_callbacks(result: BatchResult, callbacks: list[Any]) -> None:
             callback(*_outcome_of(delivery, look))
         except BaseException as raised:  # noqa: BLE001 - whatever its class, it may not end the I/O thread
             tell_error(
-                log, Event.CALLBACK_FAILED, "on_delivery callback for %s raised", result.topic_partition,
+                log, Event.CALLBACK_FAILED, ON_DELIVERY_RAISED, result.topic_partition,
                 each=result.topic, place=result.topic_partition, error=raised,
             )  # fmt: skip
 

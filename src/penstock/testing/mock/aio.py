@@ -19,6 +19,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Self, Unpack
 
 from penstock._arguments import check_bool, check_on_delivery
+from penstock._events import ON_DELIVERY_RAISED
 from penstock._loops import running_loop
 from penstock._other_clients import ASYNC, names_of_other_clients
 from penstock._time import Clock
@@ -344,7 +345,7 @@ class _Call:
         try:
             self._call()
         except Exception as error:  # noqa: BLE001 - it is logged
-            tell_of_callback("on_delivery callback for %s raised", error, self._metadata.topic_partition)
+            tell_of_callback(ON_DELIVERY_RAISED, error, self._metadata.topic_partition)
 
     def drop(self) -> None:
         """The loop has ended."""

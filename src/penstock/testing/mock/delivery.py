@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from penstock._arguments import check_timeout
 from penstock._done_callbacks import DoneCallback, DoneCallbacks
-from penstock._events import Event, tell_error
+from penstock._events import ON_DELIVERY_RAISED, Event, tell_error
 from penstock._locks import Latch, forbid_reentry
 from penstock._other_clients import GET, dir_without_them
 from penstock.errors import BulkDeliveryError, DamagedRowError, KafkaError, KafkaTimeoutError
@@ -132,7 +132,7 @@ class MockDelivery:
             try:
                 on_delivery(metadata, error)
             except Exception as raised:  # noqa: BLE001 - it is logged
-                tell_of_callback("on_delivery callback for %s raised", raised, self._topic_partition)
+                tell_of_callback(ON_DELIVERY_RAISED, raised, self._topic_partition)
         self._done.set()
         while self._followers:
             try:
