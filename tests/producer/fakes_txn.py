@@ -170,13 +170,17 @@ class GateRig(TransactionCalls):
         self._held |= {api.key for api in apis}
 
     def release(self, *apis: ApiSchema) -> None:
-        """Answer what was held, and hold it no longer."""
+        """Answer what was held, hold it no longer, and let the producer see the answers."""
+        self.answer_held(*apis)
+        self.settle(2)
+
+    def answer_held(self, *apis: ApiSchema) -> None:
+        """The same without a turn, for a producer that takes its turns itself."""
         self._held -= {api.key for api in apis}
         for broker in self.brokers:
             for request in [waiting for waiting in broker.waiting if waiting.api in apis]:
                 broker.waiting.remove(request)
                 self._respond(broker, request)
-        self.settle(2)
 
     def held(self, api: ApiSchema) -> list[Received]:
         return [request for broker in self.brokers for request in broker.waiting if request.api is api]

@@ -6,17 +6,26 @@ from __future__ import annotations
 import gc
 
 import pytest
-from network.fakes import FakeNetwork
+from network.fakes import FakeNetwork, api_versions_body
 from producer.fakes_sender import Rig
+from telemetry.metrics_data import read
 
+from penstock._ticket import Ticket
 from penstock.config.config import ProducerConfig
-from penstock.errors import BootstrapError, ConfigError
+from penstock.errors import BootstrapError, ConfigError, ProducerClosedError
 from penstock.partitioners import RoundRobinPartitioner
 from penstock.producer.assembly import assemble
 from penstock.producer.interceptors import Interceptor
-from penstock.protocol.messages import METADATA, PRODUCE
+from penstock.protocol.messages import (
+    API_VERSIONS,
+    GET_TELEMETRY_SUBSCRIPTIONS,
+    METADATA,
+    PRODUCE,
+    PUSH_TELEMETRY,
+)
 from penstock.records.reader import read_batches
 from penstock.serializers import StringSerializer
+from penstock.types import ProducerRecord
 
 
 def test_nothing_is_connected_and_no_thread_is_started_by_assembling():
@@ -119,6 +128,91 @@ def test_a_topic_that_is_sent_to_on_the_fast_path_stays_known():
     assert "t" in rig.snapshot.topics
     rig.run_for(10)
     assert "t" not in rig.snapshot.topics
+
+
+def test_keys_are_placed_among_the_partitions_that_a_topic_has_got():
+    """The fast path must not keep the number of partitions that it saw first."""
+    rig = Rig(metadata_max_age_ms=2000)
+    rig.know("t")
+    rig.acknowledge_all()
+    rig.run_until(rig.send("t", b"v", b"k").done)
+    more = rig.cluster.topics["t"]
+    more.leaders, more.epochs = [0] * 8, [0] * 8
+    rig.run_for(3)
+    keys = [b"%d" % number for number in range(50)]
+    deliveries = [rig.send("t", b"v", key) for key in keys]
+    rig.run_until(lambda: all(delivery.done() for delivery in deliveries))
+    assert {delivery.result(0).partition for delivery in deliveries} == set(range(8))
+
+
+@pytest.mark.parametrize("push", [False, True])
+def test_the_rates_of_what_the_network_counts_are_as_of_the_time_that_it_happened(push):
+    """The I/O thread brings them up to date; who asks after a silence must not see it as if all had come just now."""
+    rig = Rig(enable_metrics_push=push)
+    rig.know("t")
+    rig.acknowledge_all()
+    for _ in range(20):
+        rig.run_until(rig.send("t", b"v").done)
+        rig.run_for(0.5)
+    rig.run_for(100)
+    metrics = rig.metrics()
+    assert metrics["request-total"] > 20
+    assert metrics["request-rate"] < 0.1
+
+
+def telemetry_rules(broker, *, taken):
+    """Let a broker take telemetry or not; what is asked for is everything, as totals."""
+    ranges = {"GetTelemetrySubscriptions": (0, 0), "PushTelemetry": (0, 0)} if taken else {}
+    broker.rules[API_VERSIONS.key] = lambda _: api_versions_body(**ranges)
+    broker.rules[GET_TELEMETRY_SUBSCRIPTIONS.key] = lambda _: {
+        "throttle_time_ms": 0, "error_code": 0, "client_instance_id": bytes(15) + b"\1", "subscription_id": 1,
+        "accepted_compression_types": [], "push_interval_ms": 60_000, "telemetry_max_bytes": 1_000_000,
+        "delta_temporality": False, "requested_metrics": ["*"],
+    }  # fmt: skip
+    broker.rules[PUSH_TELEMETRY.key] = lambda _: {"throttle_time_ms": 0, "error_code": 0}
+
+
+def test_a_broker_that_is_connected_later_is_asked_for_telemetry():
+    rig = Rig(brokers=2, enable_metrics_push=True)
+    telemetry_rules(rig.brokers[1], taken=True)
+    rig.know("t", leaders=[0])
+    rig.acknowledge_all()
+    rig.run_until(rig.send("t", b"v").done)
+    rig.run_for(2)
+    assert rig.parts.sender.telemetry is None, "it gets no turns that it does not need"
+    rig.know("u", leaders=[1])
+    rig.run_until(rig.send("u", b"v").done)
+    rig.run_for(2)
+    assert len(rig.seen(GET_TELEMETRY_SUBSCRIPTIONS, 1)) == 1
+
+
+def test_what_is_pushed_at_the_end_counts_the_requests_of_the_last_moment():
+    rig = Rig(enable_metrics_push=True, client_rack="r7")
+    telemetry_rules(rig.brokers[0], taken=True)
+    rig.know("t")
+    rig.acknowledge_all()
+    rig.run_until(lambda: rig.seen(GET_TELEMETRY_SUBSCRIPTIONS))
+    rig.run_until(rig.send("t", b"v").done)
+    rig.parts.io_thread.initiate_close()
+    rig.run_to_end()
+    (push,) = rig.seen(PUSH_TELEMETRY)
+    about, points = read(push.body["metrics"])
+    assert about["client_rack"] == "r7"
+    (requests,) = [point.value for point in points if point.name == "org.apache.kafka.producer.request.total"]
+    assert requests == len(rig.brokers[0].seen) - 1, "all but the push itself"
+
+
+def test_a_send_that_waits_for_its_topic_is_released_as_soon_as_a_close_begins():
+    """The close may wait for other records for a long time."""
+    rig = Rig()
+    steps = rig.steps(ProducerRecord("nowhere", b"v"))
+    waits = next(item for item in steps if isinstance(item, Ticket))
+    rig.settle()
+    assert not waits.done
+    rig.parts.begin_close()
+    assert waits.done
+    with pytest.raises(ProducerClosedError):
+        waits.result  # noqa: B018
 
 
 def test_bootstrap_names_that_do_not_resolve_are_an_error_that_names_them():

@@ -6,20 +6,28 @@ The programs talk to a broker of the test's own process, on the loopback interfa
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import subprocess
 import sys
 import textwrap
 import threading
+import weakref
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
+from fix_network import VirtualClock
 from producer.fakes_sender import LoopbackBroker
 
 import penstock
+from penstock import Interceptor, Producer
+from penstock._ticket import Ticket
+from penstock.errors import IllegalStateError
 from penstock.producer import lifecycle
+from penstock.producer.assembly import ProducerParts
 
 SECONDS = 200.0  # for a program that takes one on an idle machine
 PRELUDE = """
@@ -138,6 +146,7 @@ def test_what_cannot_be_delivered_at_exit_is_counted_in_a_warning(broker):
         """
         from penstock.producer import lifecycle
         lifecycle.EXIT_FLUSH_SECONDS = 0.2
+        lifecycle.FORCED_END_SECONDS = 60
         producer = make(client_id="me")
         for _ in range(3):
             producer.send("t", b"v")
@@ -146,6 +155,8 @@ def test_what_cannot_be_delivered_at_exit_is_counted_in_a_warning(broker):
     assert done.returncode == 0
     assert "<Producer 'me'" in done.stderr
     assert "was not closed before the program ended, and 3 records were given up" in done.stderr
+    assert "the producer was closed and gave up" not in done.stderr, "they are logged once"
+    assert "did not end" not in done.stderr, "the I/O thread is told to give up, too"
     assert "Traceback" not in done.stderr
 
 
@@ -159,6 +170,67 @@ def test_an_idle_producer_does_not_delay_the_exit(broker):
         """,
     )
     assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_a_callback_that_blocks_at_exit_is_named(broker):
+    done = run(
+        broker,
+        """
+        from penstock.producer import lifecycle
+        lifecycle.EXIT_FLUSH_SECONDS = lifecycle.FORCED_END_SECONDS = 0.2
+        entered = threading.Event()
+        def block(metadata, error):
+            entered.set()
+            threading.Event().wait()
+        producer = make(client_id="me")
+        producer.send("t", b"v", on_delivery=block)
+        entered.wait()
+        """,
+    )
+    assert done.returncode == 0
+    assert "the I/O thread of <Producer 'me' for " in done.stderr
+    assert "did not end: it is still in block (" in done.stderr
+
+
+@pytest.mark.parametrize("end", ["", "producer.close()"])
+def test_plugins_are_closed_once_at_exit_if_not_before(broker, end):
+    done = run(
+        broker,
+        f"""
+        from penstock import Interceptor
+        class Closes(Interceptor):
+            def close(self):
+                print("closed")
+        producer = make(interceptors=[Closes()])
+        producer.send("t", b"v")
+        {end}
+        """,
+    )
+    assert lines(done) == ["closed"]
+    assert done.stderr == ""
+
+
+def test_a_record_that_a_finalizer_sent_before_the_exit_is_accepted(broker):
+    """It waits for the partitions of its topic, which the cluster tells only when the program has begun to end."""
+    broker.telling.clear()
+    with start(
+        broker,
+        """
+        import atexit
+        from penstock.producer import lifecycle
+        lifecycle._EXIT_APPEND_SECONDS = lifecycle.EXIT_FLUSH_SECONDS = 100
+        producer = make()
+        with producer._parts.accumulator._lock:  # as if it had been called in there
+            producer.send("t", b"v")
+        atexit.register(print, "ends", flush=True)  # runs before what the package has registered
+        """,
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ends\n"
+        broker.telling.set()
+        _, err = process.communicate(timeout=SECONDS)
+    assert (process.returncode, err) == (0, "")
+    assert broker.values() == [b"v"]
 
 
 # ------------------------------------------------------------------------------------------------- forgotten
@@ -222,14 +294,17 @@ def test_failures_that_nobody_looked_at_before_the_program_ended_are_told(broker
         broker,
         """
         producer = make()
-        kept = [producer.send("t", b"v") for _ in range(3)]
-        producer.flush()
+        kept = []
+        for _ in range(3):  # a batch each
+            kept.append(producer.send("t", b"v"))
+            producer.flush()
         kept[0].exception(0)
         producer.close()
         """,
     )
     assert done.returncode == 0
     assert "2 records for topic 't' failed, and nobody looked" in done.stderr
+    assert done.stderr.count("nobody looked") == 1
 
 
 def test_a_producer_in_a_cycle_can_be_collected_on_any_thread(broker):
@@ -552,6 +627,47 @@ def test_one_that_fails_at_exit_does_not_keep_the_others_from_it(caplog):
     assert caplog.text.count("could not be closed at exit") == 2
 
 
+def test_all_stop_accepting_before_one_is_waited_for(monkeypatch):
+    subjects = [Subject() for _ in range(3)]
+    begun_at_the_end: list[int] = []
+
+    def note(*_: object) -> None:
+        begun_at_the_end.append(sum(subject.begun for subject in subjects))
+
+    monkeypatch.setattr(Subject, "end_exit", note)
+    for subject in subjects:
+        lifecycle.register(subject)
+    try:
+        lifecycle._at_exit()
+    finally:
+        for subject in subjects:
+            lifecycle.unregister(subject)
+    assert begun_at_the_end == [3, 3, 3]
+
+
+def test_all_have_the_same_time_to_end(monkeypatch):
+    """A program with many producers ends as soon as one with a single one."""
+    clock = VirtualClock()
+    given: list[float] = []
+
+    def end(_, seconds: float) -> None:
+        given.append(seconds)
+        clock.advance(4)
+
+    monkeypatch.setattr(lifecycle, "time", SimpleNamespace(monotonic=clock.now))
+    monkeypatch.setattr(Subject, "end_exit", end)
+    subjects = [Subject() for _ in range(4)]
+    for subject in subjects:
+        lifecycle.register(subject)
+    try:
+        lifecycle._at_exit()
+    finally:
+        for subject in subjects:
+            lifecycle.unregister(subject)
+    assert lifecycle.EXIT_FLUSH_SECONDS == 10
+    assert given == [10, 6, 2, 0]
+
+
 def test_one_that_was_closed_is_left_alone():
     subject = Subject()
     lifecycle.register(subject)
@@ -567,3 +683,77 @@ def test_an_io_thread_of_a_forgotten_producer_is_waited_for():
     lifecycle.adopt(thread, lambda: 0)
     lifecycle._at_exit()
     assert not thread.is_alive()
+
+
+def test_an_io_thread_that_has_ended_is_forgotten_with_what_counts_its_records():
+    class Counts:
+        def left(self):
+            return 0
+
+    counts = Counts()
+    watched = weakref.ref(counts)
+    ended = threading.Thread(target=lambda: None)
+    ended.start()
+    ended.join()
+    lifecycle.adopt(ended, counts.left)
+    del counts
+    next_one = threading.Thread(target=lambda: None)
+    next_one.start()
+    lifecycle.adopt(next_one, lambda: 0)
+    next_one.join()
+    gc.collect()
+    assert watched() is None
+
+
+# ---------------------------------------------------------------------------------------------- beginning and end
+
+
+def test_a_producer_whose_thread_cannot_start_leaves_nothing_open(broker, monkeypatch):
+    def refuse(_):
+        raise RuntimeError("can't start new thread")
+
+    class Closes(Interceptor):
+        closed = 0
+
+        def close(self):
+            self.closed += 1
+
+    made = []
+    client_of = lifecycle.assemble
+    monkeypatch.setattr(lifecycle, "assemble", lambda config: made.append(client_of(config)) or made[-1])
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    plugin = Closes()
+    with pytest.raises(RuntimeError, match="new thread"):
+        Producer(bootstrap_servers=broker.address, interceptors=[plugin])
+    assert plugin.closed == 1
+    (parts,) = made
+    with pytest.raises(IllegalStateError, match="the client is closed"):
+        parts.client.ready(parts.metadata.nodes()[0], 0.0)
+
+
+def test_a_close_after_one_that_was_interrupted_at_its_beginning_delivers(broker, monkeypatch):
+    linger = {"linger_ms": 1_000_000, "delivery_timeout_ms": 2_000_000}
+    producer = Producer(bootstrap_servers=broker.address, enable_idempotence=False, **linger)
+    delivery = producer.send("t", b"v")
+
+    def interrupt(_):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(ProducerParts, "begin_close", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            producer.close()
+    producer.close(60)
+    assert delivery.exception(0) is None
+    assert broker.values() == [b"v"]
+
+
+def test_whoever_waits_for_the_end_is_released_when_the_io_thread_dies():
+    class Dies:
+        def run(self):
+            raise SystemExit
+
+    ended = Ticket("the end")
+    with pytest.raises(SystemExit):
+        lifecycle._work(Dies(), ended)
+    assert ended.done

@@ -115,7 +115,6 @@ class TelemetryWatch:
         if self._sender.telemetry is self or self._pusher is not None or self._has_failed:
             return
         if connections != self._connections:
-            self._connections = connections
             self._sender.telemetry = self
 
     # ------------------------------------------------------------------------------------------ inside
