@@ -733,7 +733,15 @@ def test_a_producer_whose_thread_cannot_start_leaves_nothing_open(broker, monkey
 
 def test_a_close_after_one_that_was_interrupted_at_its_beginning_delivers(broker, monkeypatch):
     linger = {"linger_ms": 1_000_000, "delivery_timeout_ms": 2_000_000}
-    producer = Producer(bootstrap_servers=broker.address, enable_idempotence=False, **linger)
+    closed: list[int] = []
+
+    class Closes(Interceptor):
+        def close(self):
+            closed.append(1)
+
+    producer = Producer(
+        bootstrap_servers=broker.address, enable_idempotence=False, interceptors=[Closes()], **linger
+    )
     delivery = producer.send("t", b"v")
 
     def interrupt(_):
@@ -743,12 +751,15 @@ def test_a_close_after_one_that_was_interrupted_at_its_beginning_delivers(broker
         patched.setattr(ProducerParts, "begin_close", interrupt)
         with pytest.raises(KeyboardInterrupt):
             producer.close()
+    assert closed == []
     producer.close(60)
     assert delivery.exception(0) is None
     assert broker.values() == [b"v"]
+    producer.close()
+    assert closed == [1]
 
 
-def test_whoever_waits_for_the_end_is_released_when_the_io_thread_dies():
+def test_calls_that_wait_for_the_end_are_released_when_the_io_thread_dies():
     class Dies:
         def run(self):
             raise SystemExit

@@ -393,23 +393,21 @@ class AsyncProducer:
         forbid_reentry("aclose()")
         loop = running_loop()
         deadline = math.inf if timeout is None else core.clock.now() + timeout
-        is_first = False
         try:
             # Records that finalizers and signal handlers sent in the middle of other calls were accepted, too.
             appended = core.parts.accumulator.deferred.all_appended()
             await loop.wait_for(appended, deadline - core.clock.now())
-            is_first = core.begin_close()
+            core.begin_close()
             await loop.wait_for(core.ended, deadline - core.clock.now())
         finally:
             try:
-                is_first = core.begin_close() or is_first
+                core.begin_close()
                 if not core.ended.done:
                     core.parts.io_thread.force_close()
                     with loop.shield():
                         await loop.wait_for(core.ended, lifecycle.FORCED_END_SECONDS)
             finally:
-                if is_first:
-                    core.end_close()
+                core.end_close()
         if core.ended.done:
             core.thread.join(lifecycle.FORCED_END_SECONDS)  # it has nothing left to do
         else:

@@ -98,7 +98,8 @@ class Core:
         self.clock = parts.clock
         self.owner = parts.accumulator.owner
         self.max_block = parts.config.max_block_ms / 1000
-        self._lock: Any = new_lock()  # guards `closed` against two threads that close at once
+        self._lock: Any = new_lock()  # guards the next one against two threads that close at once
+        self._has_ended_close = False
         self.ended: Ticket[None] = Ticket("the end of the I/O thread")
         self.thread = threading.Thread(
             target=_work,
@@ -312,17 +313,19 @@ class Core:
 
     # ------------------------------------------------------------------------------------------ the end
 
-    def begin_close(self) -> bool:
-        """Stop accepting; False when the producer was closed before."""
-        with self._lock:
-            is_first = not self.closed
-            self.closed = True
-        # Done by every call, since Ctrl-C may have interrupted the first one anywhere; twice is harmless.
+    # Every call of close takes both steps, because Ctrl-C may have interrupted an earlier one anywhere.
+
+    def begin_close(self) -> None:
+        """Stop accepting. Twice is harmless."""
+        self.closed = True
         self.parts.begin_close()
-        return is_first
 
     def end_close(self) -> None:
-        """The first call of close has done its work."""
+        """A call of close has done its work: close what is the user's. Once; later calls do nothing."""
+        with self._lock:
+            if self._has_ended_close:
+                return
+            self._has_ended_close = True
         unregister(self)
         self.parts.reporting.stop()
         self.config.close_plugins()

@@ -320,11 +320,10 @@ class Producer(SendFace):
         if not on_io_thread(core.owner):
             # Records that finalizers and signal handlers sent in the middle of other calls were accepted, too.
             self._parts.accumulator.deferred.all_appended().wait(timeout)
-        is_first = core.begin_close()
+        core.begin_close()
         if on_io_thread(core.owner):
             self._parts.io_thread.force_close()
-            if is_first:
-                core.end_close()
+            core.end_close()
             return
         if timeout != 0 and not core.ended.done:
             core.owner.warn_in_loop("close()")
@@ -338,8 +337,7 @@ class Producer(SendFace):
                     self._parts.io_thread.force_close()
                     core.ended.wait(lifecycle.FORCED_END_SECONDS)
             finally:
-                if is_first:
-                    core.end_close()
+                core.end_close()
         if core.ended.done:
             core.thread.join(lifecycle.FORCED_END_SECONDS)
         else:
