@@ -149,6 +149,23 @@ def test_an_error_for_one_partition(wire: Wire) -> None:
     assert wire.cluster.records("t", 1) == []
 
 
+def test_an_error_for_one_partition_after_the_effect(wire: Wire) -> None:
+    code = Code.NOT_ENOUGH_REPLICAS_AFTER_APPEND
+    wire.cluster.faults.add(Fault(error=code, partitions=[TopicPartition("t", 1)], took_effect=True))
+    body = produce_body(wire.cluster, batch())
+    body["topic_data"][0]["partition_data"].append({"index": 1, "records": batch()})
+    rows = wire.call(PRODUCE, body)["responses"][0]["partition_responses"]
+    assert [row["error_code"] for row in rows] == [0, code]
+    assert [len(wire.cluster.records("t", partition)) for partition in (0, 1)] == [1, 1]
+
+
+def test_an_error_for_one_partition_passes_over_requests_that_are_no_produce(wire: Wire) -> None:
+    wire.cluster.faults.add(Fault(error=Code.MESSAGE_TOO_LARGE, partitions=[TopicPartition("t", 0)]))
+    wire.call(METADATA, {"topics": []})
+    assert wire.produce(batch())["error_code"] == Code.MESSAGE_TOO_LARGE
+    assert wire.cluster.faults.waiting == []
+
+
 def test_a_late_answer_holds_up_those_behind_it(wire: Wire) -> None:
     wire.cluster.faults.add(Fault(api=PRODUCE, delay=2.0))
     first = wire.send(PRODUCE, produce_body(wire.cluster, batch()))

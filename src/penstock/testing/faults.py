@@ -40,7 +40,8 @@ class Fault:
             fits otherwise, so a fault with `match` alone only looks at requests.
         error: answer with this code, a member of `Code` or its number. The request has no effect, unless `took_effect`
             says so.
-        partitions: give the error to these partitions alone, and treat the others as ever (Produce only).
+        partitions: give the error to these partitions alone, and treat the others as ever. Only Produce has it: such a
+            fault is for Produce requests also without `api`.
         took_effect: do what the request asks, and answer with the error nevertheless.
         delay: seconds to hold the answer back. Requests behind it on the connection wait with it, as in Kafka.
         cut: close the connection before the request is looked at, or after it took effect; no answer in either case.
@@ -73,6 +74,8 @@ class Fault:
         object.__setattr__(self, "api", _api_of(self.api))
         _check_error(self.error)
         _check_fields(self)
+        if self.partitions is not None:
+            object.__setattr__(self, "api", PRODUCE)
         if self.error is None and (self.partitions is not None or self.took_effect):
             raise ValueError("partitions and took_effect belong to an error: give error= as well")
         if not self._does_something:

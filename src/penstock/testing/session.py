@@ -212,7 +212,11 @@ class Session:
         self.cluster.received.append(request)
         fault = self.cluster.faults.take(request)
         if fault.error is not None and fault.partitions is not None:
-            request = replace(request, forced_errors=dict.fromkeys(fault.partitions, fault.error))
+            request = replace(
+                request,
+                forced_errors=dict.fromkeys(fault.partitions, fault.error),
+                forced_after_effect=fault.took_effect,
+            )
         return _Exchange(request, correlation_id, fault)
 
     # ------------------------------------------------------------------------------------------ out
@@ -222,7 +226,7 @@ class Session:
         if fault.cut == "after":
             self.close("a fault cut the connection after the request")
             return
-        if fault.error is not None and fault.took_effect:
+        if fault.error is not None and fault.partitions is None and fault.took_effect:
             body = HANDLERS[request.api.key].refuse(request, fault.error)
         answer_at = now + fault.delay
         if fault.throttle_ms:

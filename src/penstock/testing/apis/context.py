@@ -36,6 +36,7 @@ class ApiRequest:
         now: monotonic seconds at which it is handled.
         authentication: what is known of who asks.
         forced_errors: what a fault wants these partitions to be told, whatever they would be told otherwise.
+        forced_after_effect: whether these partitions do what the request asks nevertheless.
     """
 
     cluster: FakeCluster = field(repr=False, compare=False)
@@ -47,6 +48,7 @@ class ApiRequest:
     now: float
     authentication: Authentication = field(repr=False, compare=False)
     forced_errors: Mapping[TopicPartition, int] = field(default_factory=dict)
+    forced_after_effect: bool = False
 
     @property
     def rights(self) -> Rights:

@@ -158,10 +158,10 @@ def _append(request: ApiRequest, topic_row: Body, row: Body) -> _Result:
         topic, partition = _find(request, topic_row, row["index"])
         result.partition = partition
         forced = request.forced_errors.get(partition.key)
+        if forced is None or request.forced_after_effect:
+            _append_to_leader(request, topic, row["records"], result)
         if forced is not None:
             result.code = forced
-        else:
-            _append_to_leader(request, topic, row["records"], result)
     except Refused as error:
         result.code, result.record_errors = error.code, error.record_errors
         if _is_told_why(error):
