@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from enum import StrEnum
 from typing import Any
 
 import pytest
@@ -11,6 +12,12 @@ from penstock import errors
 from penstock.protocol.messages import METADATA
 from penstock.testing import Code, FakeKafka, Fault
 from penstock.types import TopicPartition
+
+
+class Name(StrEnum):
+    """A program that keeps the names of its topics in an enum."""
+
+    ORDERS = "orders"
 
 
 @pytest.mark.parametrize("name", ["produce", "Publish", ""])
@@ -89,6 +96,7 @@ def test_a_field_of_another_type(fields: dict[str, Any], written: str) -> None:
         ({"delay": float("nan")}, "delay must be a number"),
         ({"truncate": -1}, "truncate must not be negative"),
         ({"throttle_ms": -1}, "throttle_ms must not be negative"),
+        ({"throttle_ms": 2**31}, "throttle_ms must be at most 2147483647: 2147483648"),
         ({"skip": -1}, "skip must not be negative"),
         ({"times": 0}, "times must be positive, or None for ever: 0"),
         ({"partitions": []}, "partitions must not be empty"),
@@ -131,6 +139,7 @@ def test_a_fault_that_does_nothing(fields: dict[str, Any], written: str) -> None
         {"match": lambda request: True},
         {"api": METADATA, "error": 5},
         {"error": 10, "partitions": {("t", 0), TopicPartition("t", 1)}},
+        {"error": 10, "partitions": [TopicPartition(Name.ORDERS, 0)]},
     ],
 )
 def test_a_fault_that_does_something(fields: dict[str, Any]) -> None:

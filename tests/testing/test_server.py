@@ -58,6 +58,13 @@ def test_records_that_cannot_be_there(kafka: FakeKafka, missing: tuple[Any, ...]
     assert caught.value.args == (text,)
 
 
+def test_a_cluster_lives_on_while_an_answer_is_held_back_for_very_long() -> None:
+    with FakeKafka(topics={"t": 1}) as kafka:
+        kafka.add_fault(Fault(api="Produce", delay=1e12))
+        with producer_for(kafka, request_timeout_ms=100, linger_ms=0) as producer:
+            producer.send("t", b"v").result(TIMEOUT)
+
+
 def test_a_cluster_without_topics_has_no_records() -> None:
     kafka = FakeKafka()
     with pytest.raises(KeyError, match="no topic t; there is none"):

@@ -24,6 +24,7 @@ _API_BY_NAME: Final = {api.name: api for api in API_BY_KEY.values()}
 _OPENING: Final = (API_VERSIONS, SASL_HANDSHAKE, SASL_AUTHENTICATE)
 _CUTS: Final = ("before", "after")
 _CODES: Final = range(-(2**15), 2**15)  # what an answer has room for
+_LONGEST_THROTTLE_MS: Final = 2**31 - 1  # likewise
 
 
 @checks_names
@@ -152,6 +153,8 @@ def _check_fields(fault: Fault) -> None:
     for name in ("delay", "truncate", "throttle_ms", "skip"):
         if (getattr(fault, name) or 0) < 0:
             raise ValueError(f"{name} must not be negative: {getattr(fault, name)}")
+    if fault.throttle_ms > _LONGEST_THROTTLE_MS:
+        raise ValueError(f"throttle_ms must be at most {_LONGEST_THROTTLE_MS}: {fault.throttle_ms}")
     if fault.times is not None and fault.times < 1:
         raise ValueError(f"times must be positive, or None for ever: {fault.times}")
     cut: Any = fault.cut
@@ -174,7 +177,10 @@ def _check_partitions(fault: Fault) -> None:
 
 def _is_topic_partition(value: Any) -> bool:
     """Whether it is one, or a pair that is equal to one."""
-    return isinstance(value, tuple) and [type(part) for part in value] == [str, int]
+    if not isinstance(value, tuple) or len(value) != 2:
+        return False
+    topic, partition = value
+    return isinstance(topic, str) and isinstance(partition, int) and not isinstance(partition, bool)
 
 
 NO_FAULT: Final = Fault(match=lambda _: False)  # what most requests meet; none is meant for it

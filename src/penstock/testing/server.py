@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import contextlib
 import inspect
-import math
 import selectors
 import socket
 import threading
@@ -36,6 +35,7 @@ _HOST: Final = "127.0.0.1"
 _READ_BYTES: Final = 1 << 18
 _JOIN_SECONDS: Final = 10.0
 _BACKLOG: Final = 64
+_LONGEST_WAIT: Final = 3600.0  # a selector takes 24 days, and a test may ask for any delay
 
 
 class _Connection:
@@ -227,7 +227,7 @@ class FakeKafka:
         """Wait for something and do it; False when the server is to stop."""
         with self._lock:
             wait = self.cluster.next_event_at() - time.monotonic()
-        events = self._selector.select(None if wait == math.inf else max(0.0, wait))
+        events = self._selector.select(min(max(0.0, wait), _LONGEST_WAIT))
         with self._lock:
             if self._stopping:
                 return False
