@@ -25,7 +25,7 @@ from penstock.serializers import __all__ as _serializers
 _logger = logging.getLogger(__name__)
 
 _KINDS = (Kind.CLASS, Kind.CLASSES)
-_JAVA_PREFIX = "org.apache.kafka."
+_JAVA_PREFIXES = ("org.apache.kafka.", "io.confluent.")
 _JAVA_SERIALIZERS = "org.apache.kafka.common.serialization."
 # What configurations carried over from the Java client name, and what does the same here.
 _JAVA_NAMES: Mapping[str, str] = {
@@ -43,6 +43,7 @@ _JAVA_NAMES: Mapping[str, str] = {
     "org.apache.kafka.clients.producer.RoundRobinPartitioner": "penstock.partitioners:RoundRobinPartitioner",
 }
 _SERIALIZERS = ("key.serializer", "value.serializer")
+_OUR_MODULES = ("", "penstock", "penstock.serializers", "serializers")
 # Words that somebody might write for a serializer, in lower case.
 _SERIALIZERS_BY_WORD: Mapping[str, str] = {
     name.removesuffix("Serializer").lower(): name
@@ -59,6 +60,7 @@ _SERIALIZERS_BY_WORD: Mapping[str, str] = {
     "text": "StringSerializer",
     "utf-8": "StringSerializer",
     "utf8": "StringSerializer",
+    "utf_8": "StringSerializer",
 }
 
 
@@ -172,7 +174,7 @@ class _Loader:
 
 def _find(name: str, option: str) -> Any:
     """Import what a name stands for."""
-    if name.startswith(_JAVA_PREFIX):
+    if name.startswith(_JAVA_PREFIXES):
         if name not in _JAVA_NAMES:
             raise ConfigError(
                 "this Java class has no counterpart here; name a Python one as 'module:attribute'"
@@ -189,14 +191,13 @@ def _find(name: str, option: str) -> Any:
 
 def _meant_by(name: str, option: str) -> str:
     """What the user may have meant by a name of no such form, as the end of a sentence."""
-    if option in _SERIALIZERS:
-        word = name.lower().rpartition(".")[2].removesuffix("serializer")
-        cls = _SERIALIZERS_BY_WORD.get(word)
+    module_name, _, attribute = name.rpartition(".")
+    if option in _SERIALIZERS and module_name in _OUR_MODULES:  # elsewhere a class of the same name is meant
+        cls = _SERIALIZERS_BY_WORD.get(attribute.lower().removesuffix("serializer"))
         if cls is not None:
             return (
                 f"; for Penstock's own, write penstock.serializers.{cls}(), or 'penstock.serializers:{cls}'"
             )
-    module_name, _, attribute = name.rpartition(".")
     if module_name and attribute and ":" not in name:
         return f": {module_name + ':' + attribute!r}"
     if option in _SERIALIZERS:
