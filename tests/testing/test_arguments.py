@@ -20,17 +20,17 @@ from penstock.testing import ClusterSettings, Code, Fault, MockAsyncProducer, Mo
         (
             ClusterSettings,
             "autocreate_topics",
-            "did you mean 'auto_create_topics'? There are auto_create_topics, ",
+            "; did you mean 'auto_create_topics'? There are auto_create_topics, ",
         ),
-        (ClusterSettings, "nonsense", "There are auto_create_topics, "),
-        (Fault, "errors", "did you mean 'error'? There are api, broker, "),
-        (Fault, "throttle", "did you mean 'throttle_ms'?"),
+        (ClusterSettings, "nonsense", ". There are auto_create_topics, "),
+        (Fault, "errors", "; did you mean 'error'? There are api, broker, "),
+        (Fault, "throttle", "; did you mean 'throttle_ms'?"),
     ],
 )
 def test_a_misspelt_argument_is_explained(make: Callable[..., Any], wrong: str, text: str) -> None:
     with pytest.raises(TypeError) as caught:
         make(**{wrong: 1})
-    assert f"there is no argument {wrong!r}; {text}" in str(caught.value)
+    assert f"there is no argument {wrong!r}{text}" in str(caught.value)
 
 
 @pytest.mark.parametrize("make", [MockProducer, MockAsyncProducer])

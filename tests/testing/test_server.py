@@ -47,8 +47,8 @@ def test_records_are_those_of_one_partition_or_of_all(kafka: FakeKafka) -> None:
     ("missing", "text"),
     [
         (("t", 3), "no partition t-3: the topic has 3, from 0 to 2"),
-        (("other",), "no topic other; there are s, t"),
-        (("other", 0), "no topic other; there are s, t"),
+        (("other",), "no topic other; the cluster has s, t"),
+        (("other", 0), "no topic other; the cluster has s, t"),
     ],
 )
 def test_records_that_cannot_be_there(kafka: FakeKafka, missing: tuple[Any, ...], text: str) -> None:
@@ -67,7 +67,7 @@ def test_a_cluster_lives_on_while_an_answer_is_held_back_for_very_long() -> None
 
 def test_a_cluster_without_topics_has_no_records() -> None:
     kafka = FakeKafka()
-    with pytest.raises(KeyError, match="no topic t; there is none"):
+    with pytest.raises(KeyError, match="no topic t; the cluster has none"):
         kafka.records("t")
     kafka.close()
 
@@ -82,7 +82,7 @@ def test_an_isolation_level_that_does_not_exist(kafka: FakeKafka, isolation: Any
     ("arguments", "problem"),
     [
         ({"topic": {"t": 1}}, "no argument 'topic'; did you mean 'topics'?"),
-        ({"nonsense": 1}, "no argument 'nonsense'; There are brokers, topics, release, "),
+        ({"nonsense": 1}, "no argument 'nonsense'. There are brokers, topics, release, "),
         ({"brokers": "3"}, "brokers is a number, not '3'"),
         ({"topics": {"t": "1"}}, "topics are names with numbers of partitions"),
         ({"settings": {"default_partitions": 2}}, "settings are a penstock.testing.ClusterSettings"),

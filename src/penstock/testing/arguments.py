@@ -31,8 +31,8 @@ def check_names(names: Iterable[str], known: Sequence[str]) -> None:
         if name in known:
             continue
         nearest = try_nearest(name, known)
-        hint = "" if nearest is None else f"did you mean {nearest!r}? "
-        raise TypeError(f"there is no argument {name!r}; {hint}There are {', '.join(known)}")
+        hint = "." if nearest is None else f"; did you mean {nearest!r}?"
+        raise TypeError(f"there is no argument {name!r}{hint} There are {', '.join(known)}")
 
 
 def checks_names(cls: C) -> C:

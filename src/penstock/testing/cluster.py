@@ -234,7 +234,7 @@ class FakeCluster:
     def _no_topic(self, name: str) -> str:
         """Why there are no records of a topic."""
         names = sorted(topic.name for topic in self.topics)
-        return f"no topic {name}; there {'are ' + ', '.join(names) if names else 'is none'}"
+        return f"no topic {name}; the cluster has {', '.join(names) or 'none'}"
 
     def delete_records(
         self, topic: str, partition: int, before: int, *, forget_producers: bool = False
