@@ -6,6 +6,7 @@ from __future__ import annotations
 import ast
 import json
 import re
+import runpy
 import tomllib
 from pathlib import Path
 
@@ -45,6 +46,19 @@ def test_a_reference_says_what_each_class_does_also_where_it_is_not_built(page: 
     classes = re.findall(rf"autoclass:: penstock\.{page}\.(\w+)", text)
     assert len(classes) > 4
     assert [name for name in classes if f"`{name}`" not in table] == []
+
+
+@pytest.mark.parametrize(
+    "cls", [Producer, MockProducer, KafkaError, penstock.RecordMetadata, penstock.Delivery]
+)
+def test_the_reference_leaves_out_names_that_only_other_clients_have(cls: type) -> None:
+    skips = runpy.run_path(str(DOCS / "_site" / "docstrings.py"))["skips_member"]
+    mine = dict(vars(cls))
+    left_out = {
+        name for name, member in mine.items() if skips(None, "class", name, member, False, None) is not None
+    }
+    assert left_out
+    assert left_out == {name for name in mine if not name.startswith("__") and not hasattr(cls, name)}
 
 
 # ---- the page of error texts

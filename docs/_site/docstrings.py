@@ -1,13 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """Sphinx: docstrings are plain text, not reStructuredText.
 
-Those of modules are for people who read the code, and are left out. A `*` is a star, and an indented paragraph is code.
+Those of modules are for people who read the code, and are left out. So are names that a class does not have: they have
+a docstring for `help`, which says so. A `*` is a star, and an indented paragraph is code.
 """
 
 from __future__ import annotations
 
 import re
 from typing import TYPE_CHECKING
+
+from penstock._other_clients import Elsewhere
 
 if TYPE_CHECKING:
     from sphinx.application import Sphinx
@@ -17,13 +20,19 @@ _BEFORE_NAPOLEON = 400
 
 
 def setup(app: Sphinx) -> dict[str, bool]:
-    """Register the event."""
+    """Register the events."""
     app.connect("autodoc-process-docstring", _plain, priority=_BEFORE_NAPOLEON)
+    app.connect("autodoc-skip-member", skips_member)
     return {"parallel_read_safe": True, "parallel_write_safe": True}
 
 
 def _plain(_: Sphinx, what: str, __: str, ___: object, ____: object, lines: list[str]) -> None:
     lines[:] = [] if what == "module" else as_rest(lines)
+
+
+def skips_member(_: object, __: str, ___: str, member: object, ____: bool, _____: object) -> bool | None:
+    """True for what the reference leaves out; None where autodoc decides."""
+    return True if isinstance(member, Elsewhere) else None
 
 
 def as_rest(lines: list[str]) -> list[str]:
