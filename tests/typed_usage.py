@@ -39,6 +39,14 @@ async def outcomes(producer: Producer) -> None:
     assert_type(bulk.exception(), BulkDeliveryError | None)
 
 
+def other_clients(producer: Producer, mock: MockProducer) -> None:
+    """Names of other clients are errors, and what follows them is still checked."""
+    producer.send("t", b"v").get(timeout=10)  # type: ignore[operator]
+    producer.send_many("t", [b"v"]).get()  # type: ignore[operator]
+    mock.send("t", b"v").get()  # type: ignore[operator]
+    assert_type(producer.send("t"), Delivery)
+
+
 def transactions(producer: Producer) -> None:
     """Of the calls that give something."""
     with producer.transaction():

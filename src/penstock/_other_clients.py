@@ -135,7 +135,8 @@ class Elsewhere:
 
 
 # Of what `send` returns: kafka-python's name. An attribute of the class, because a compiled class cannot be given one.
-GET: Final = Elsewhere("get", "use result(timeout=...), in seconds", "future")
+# As an object it cannot be called, says a type checker; after the NoReturn of `__get__` it would check nothing more.
+GET: Final[object] = Elsewhere("get", "use result(timeout=...), in seconds", "future")
 
 
 def names_of_other_clients(table: Mapping[str, str], whose: str = "producer") -> Any:
