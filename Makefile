@@ -268,7 +268,7 @@ first-run:
 	@test -e $(SETUP_STAMP) || printf '%s\n' \
 	  '==> The first run takes a while. Later runs have the last step only.' \
 	  '    1. The environment $(VENV): downloads about 600 MB, most of it Spark; some minutes.' \
-	  '    2. Compiling some 35 modules: about two minutes of processor time. Without a C compiler it is left out.' \
+	  '    2. Compiling some 40 modules: about two minutes of processor time. Without a C compiler it is left out.' \
 	  '    3. The demo: 2 to 3 minutes; the first time it downloads Kafka, 46 MB.'
 
 .PHONY: build-if-possible

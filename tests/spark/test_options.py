@@ -80,6 +80,15 @@ def test_an_unknown_option_is_refused_with_the_nearest_name(name: str, said: str
     assert said in str(caught.value)
 
 
+def test_all_unknown_producer_options_are_named_at_once() -> None:
+    unknown = {"kafka.linger.mss": "5", "kafka.queue.buffering.max.ms": "5"}
+    with pytest.raises(ConfigError) as raised:
+        parse_options(SERVERS | unknown, streaming=False)
+    assert raised.value.options == ("kafka.linger.mss", "kafka.queue.buffering.max.ms")
+    assert "2 unknown options:" in str(raised.value)
+    assert "did you mean 'kafka.linger.ms'?" in str(raised.value)
+
+
 def test_a_path_is_refused_in_the_words_of_a_streaming_query() -> None:
     with pytest.raises(ConfigError, match=r"call start\(\) without it"):
         parse(path="/data", streaming=True)

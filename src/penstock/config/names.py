@@ -236,7 +236,7 @@ def try_name_among(name: object, wanted: AbstractSet[str]) -> str | None:
     meant = (_squeezed_names().get(_squeeze(text)),) if other is None else other.here
     if wanted.isdisjoint(meant):
         return None
-    raise unknown_option(text, str)
+    raise unknown_options([UnknownName(text)])
 
 
 def try_meaning(name: str) -> str | None:
@@ -284,18 +284,6 @@ def _as_text(name: object) -> str:
     return name
 
 
-def unknown_option(name: str, spell: Callable[[str], str], shown: str | None = None) -> ConfigError:
-    """The error for a name that is none of ours, with the one to use.
-
-    Args:
-        name: as the user wrote it, without what stands before all names.
-        spell: writes a dotted name as the user would.
-        shown: the name as it is to be shown, when that differs.
-    """
-    shown = shown or name
-    return ConfigError(f"unknown option {shown!r}{_advice(name, spell)}", shown)
-
-
 class UnknownName(NamedTuple):
     """A name that is none of ours, as the user gave it.
 
@@ -303,11 +291,21 @@ class UnknownName(NamedTuple):
         name: as it was written.
         keyword: whether it was a keyword; a suggestion is then spelt as one.
         where: the line of a file, for the error; else nothing.
+        prefix: what stands before all names of producer options there, such as "kafka."; it is not part of the name.
     """
 
     name: str
     keyword: bool = False
     where: str = ""
+    prefix: str = ""
+
+    @property
+    def shown(self) -> str:
+        return self.prefix + self.name
+
+    def spell(self, ours: str) -> str:
+        """A dotted name as the user would write it."""
+        return self.prefix + (_keyword(ours) if self.keyword else ours)
 
 
 def unknown_options(names: Sequence[UnknownName]) -> ConfigError:
@@ -316,19 +314,16 @@ def unknown_options(names: Sequence[UnknownName]) -> ConfigError:
     Args:
         names: one or more.
     """
-    spelt = [(each, _keyword if each.keyword else str) for each in names]
-    if len(spelt) == 1:
-        ((only, spell),) = spelt
-        error = unknown_option(only.name, spell)
-        return ConfigError(f"{error}{only.where}", error.option) if only.where else error
-    lines = [
-        f"{each.name!r}{_advice(each.name, spell)}{each.where}" for each, spell in spelt[:_MOST_EXPLAINED]
+    explained = [
+        f"{each.shown!r}{_advice(each.name, each.spell)}{each.where}" for each in names[:_MOST_EXPLAINED]
     ]
+    if len(names) == 1:
+        return ConfigError(f"unknown option {explained[0]}", names[0].shown)
     rest = names[_MOST_EXPLAINED:]
     if rest:
-        lines.append(f"and {', '.join(repr(each.name) for each in rest)}")
+        explained.append(f"and {', '.join(repr(each.shown) for each in rest)}")
     return ConfigError(
-        "\n  ".join((f"{len(names)} unknown options:", *lines)), options=[each.name for each in names]
+        "\n  ".join((f"{len(names)} unknown options:", *explained)), options=[each.shown for each in names]
     )
 
 

@@ -358,15 +358,17 @@ def _refuse_without_effect(options: SinkOptions, text: Mapping[str, str]) -> Non
 def _check_producer(options: SinkOptions, *, on_driver: bool) -> None:
     """Let the producer's own parser look at its options, so that a wrong one fails here and not in a task."""
     from penstock.config.config import ProducerConfig
-    from penstock.config.names import canonical_name, unknown_option
+    from penstock.config.names import UnknownName, try_canonical_name, unknown_options
     from penstock.config.references import has_reference
 
-    for name in options.producer:
-        try:
-            canonical = canonical_name(name, keyword=False)
-        except ConfigError:
-            raise unknown_option(name, lambda ours: KAFKA_PREFIX + ours, KAFKA_PREFIX + name) from None
-        if canonical in _OWN_BUSINESS:
+    known = {name: try_canonical_name(name) for name in options.producer}
+    unknown = [
+        UnknownName(name, prefix=KAFKA_PREFIX) for name, canonical in known.items() if canonical is None
+    ]
+    if unknown:
+        raise unknown_options(unknown)
+    for name, canonical in known.items():
+        if canonical is not None and canonical in _OWN_BUSINESS:
             raise ConfigError(
                 f"the option {KAFKA_PREFIX + name!r} is not allowed: {_OWN_BUSINESS[canonical]}",
                 KAFKA_PREFIX + name,
