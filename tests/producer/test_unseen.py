@@ -243,6 +243,25 @@ def test_the_copy_of_a_fork_tells_nothing_at_its_end(told, monkeypatch):
     assert len(told()) == 1
 
 
+def test_the_copy_of_a_fork_is_not_told_with_a_failure_of_the_child_either(told, monkeypatch):
+    """It has the failures that the parent's closed producer has counted, and the parent logs them."""
+    rig = a_rig()
+    kept = failed_before_the_end(rig, "t", "u")
+    kept.pop()
+    kept.pop()
+    rig.clock.advance(61)
+    child = SimpleNamespace(id=-1)
+    monkeypatch.setattr(unseen, "process", child)
+    others = failed_before_the_end(a_rig(), "v")
+    others.pop()
+    assert [line.split(" failed")[0] for line in told()] == [
+        f"1 record for topic '{topic}'" for topic in ("u", "v")
+    ]
+    child.id = rig.parts.accumulator.unseen._pid
+    unseen.tell_at_exit()
+    assert told()[2].startswith("1 record for topic 't' failed")
+
+
 def test_what_is_kept_until_the_program_ends_is_told_then(told):
     rig = a_rig()
     kept = [rig.send("t", b"v"), rig.send("t", b"v")]

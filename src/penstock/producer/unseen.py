@@ -178,8 +178,9 @@ class UnseenFailures:
                 failures.tell_due()
 
     def tell_due(self) -> None:
-        """Log what is due."""
-        self.maybe_tell(self._now())
+        """Log what is due. A fork's copy has nothing to tell."""
+        if self._pid == process.id:
+            self.maybe_tell(self._now())
 
     def maybe_tell(self, now: float) -> float:
         """Write to the log what is due; seconds until more will be. I/O thread; after its end, any thread."""
@@ -211,9 +212,8 @@ class UnseenFailures:
 
     def tell_all(self) -> None:
         """Log all that was counted, whenever the last warning was."""
-        if self._pid == process.id:
-            self._all_is_due = True
-            self.tell_due()
+        self._all_is_due = True
+        self.tell_due()
 
     def _tell_due(self, now: float) -> float:
         delay = FOREVER
