@@ -766,5 +766,5 @@ def test_calls_that_wait_for_the_end_are_released_when_the_io_thread_dies():
 
     ended = Ticket("the end")
     with pytest.raises(SystemExit):
-        lifecycle._work(Dies(), ended)
+        lifecycle._work(Dies(), ended, [])
     assert ended.done

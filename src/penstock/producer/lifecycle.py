@@ -100,10 +100,11 @@ class Core:
         self.max_block = parts.config.max_block_ms / 1000
         self._lock: Any = new_lock()  # guards the next one against two threads that close at once
         self._has_ended_close = False
+        self._at_end: list[Callable[[], None]] = []  # what the I/O thread does last; it alone adds to it
         self.ended: Ticket[None] = Ticket("the end of the I/O thread")
         self.thread = threading.Thread(
             target=_work,
-            args=(parts.io_thread, self.ended),
+            args=(parts.io_thread, self.ended, self._at_end),
             name=f"penstock-producer-{parts.config.client_id}",
             daemon=True,
         )
@@ -330,6 +331,11 @@ class Core:
         self.parts.reporting.stop()
         self.config.close_plugins()
 
+    def end_close_on_io_thread(self) -> None:
+        """The same for a call in a callback: when the thread ends, since plugins hear of further records until then."""
+        if not self._at_end:
+            self._at_end.append(self.end_close)
+
     def warn_of_thread(self) -> None:
         """The I/O thread did not end: a delivery callback, or whatever else of the user's, runs there."""
         held = held_at(self.thread)
@@ -390,12 +396,14 @@ class Core:
         self.end_close()
 
 
-def _work(io_thread: IOThread, ended: Ticket[None]) -> None:
-    """The I/O thread. It must not hold the Core: a forgotten one could never be collected."""
+def _work(io_thread: IOThread, ended: Ticket[None], at_end: list[Callable[[], None]]) -> None:
+    """The I/O thread. It must not hold the Core before that is closed: a forgotten one could never be collected."""
     try:
         io_thread.run()
     finally:
         ended.complete(None)
+        while at_end:  # emptied, since its entries refer to the Core, and that to it
+            at_end.pop()()
 
 
 # ---------------------------------------------------------------------------------------------- of the process
