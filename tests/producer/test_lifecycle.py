@@ -759,6 +759,32 @@ def test_a_close_after_one_that_was_interrupted_at_its_beginning_delivers(broker
     assert closed == [1]
 
 
+def test_ctrl_c_in_the_code_of_a_plugin_does_not_keep_the_others_open(broker):
+    ended: list[str] = []
+
+    class Interrupted(Interceptor):
+        def __init__(self, name):
+            self.name = name
+
+        def close(self):
+            ended.append(self.name)
+            raise KeyboardInterrupt
+
+        def start(self, source):
+            pass
+
+        def stop(self, source):
+            self.close()
+
+    plugins = [Interrupted(name) for name in ("a", "b")]
+    reporters = [Interrupted(name) for name in ("y", "z")]
+    producer = Producer(bootstrap_servers=broker.address, interceptors=plugins, metric_reporters=reporters)
+    with pytest.raises(KeyboardInterrupt):
+        producer.close()
+    producer.close()
+    assert ended == ["y", "z", "b", "a"]
+
+
 def test_calls_that_wait_for_the_end_are_released_when_the_io_thread_dies():
     class Dies:
         def run(self):

@@ -322,14 +322,19 @@ class Core:
         self.parts.begin_close()
 
     def end_close(self) -> None:
-        """A call of close has done its work: close what is the user's. Once; later calls do nothing."""
+        """A call of close has done its work: close what is the user's. Once; later calls do nothing.
+
+        Ctrl-C in the code of one plugin does not keep the others open: no later call would close them.
+        """
         with self._lock:
             if self._has_ended_close:
                 return
             self._has_ended_close = True
-        unregister(self)
-        self.parts.reporting.stop()
-        self.config.close_plugins()
+        try:
+            unregister(self)
+            self.parts.reporting.stop()
+        finally:
+            self.config.close_plugins()
 
     def end_close_on_io_thread(self) -> None:
         """The same for a call in a callback: when the thread ends, since plugins hear of further records until then."""
