@@ -322,6 +322,41 @@ def test_after_the_close_what_comes_within_a_minute_is_told_with_the_next_or_at_
     assert len(told()) == 3
 
 
+def test_a_failure_of_another_thread_at_the_exit_keeps_no_other_from_the_log(told):
+    """It may come at any moment: the I/O thread of a forgotten producer may still be at work."""
+    rig = a_rig()
+    kept = failed_before_the_end(rig, "t", "u")
+    others = []
+
+    def trace(*_: object) -> Any:
+        if len(others) < 50:
+            others.append(unseen.UnseenRows(rig.parts.accumulator.unseen))
+            others[-1].add("v", KafkaError("late"), 1)
+        return trace
+
+    before = sys.gettrace()
+    try:
+        sys.settrace(trace)
+        unseen.tell_at_exit()
+    finally:
+        sys.settrace(before)
+    assert others
+    assert "2 records for topics " in " ".join(told())
+    del kept
+
+
+def test_failures_that_are_dropped_are_not_watched_any_more(told):
+    before = len(unseen._watched)
+    rig = a_rig()
+    kept = [rig.send("t", b"v")]
+    refuse(rig)
+    bulk = send_rows(rig, b"a", b"b", skip=True, partition=[7, 8])
+    assert len(unseen._watched) == before + 2
+    del bulk
+    kept.clear()
+    assert len(unseen._watched) == before
+
+
 def test_what_is_kept_until_the_program_ends_is_told_together(told):
     rig = a_rig()
     kept = failed_before_the_end(rig, "t", "u", "v")
