@@ -508,6 +508,23 @@ def test_ctrl_c_in_the_middle_keeps_no_failure_from_the_log(told):
     assert number > 10
 
 
+def test_a_failure_whose_logging_ctrl_c_interrupts_is_logged_at_exit(told, monkeypatch):
+    rig = a_rig()
+    failed_before_the_end(rig)
+    failures = rig.parts.accumulator.unseen
+
+    def interrupt(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(unseen, "tell", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            failures.note("t", KafkaError("refused"), 3)
+    unseen.tell_at_exit()
+    assert told()[0].startswith("3 records for topic 't' failed")
+    assert not unseen._late
+
+
 def test_finalizers_take_no_lock(told):
     """A Delivery can be dropped by the collector, in the middle of anything that holds any lock."""
     rig = a_rig()

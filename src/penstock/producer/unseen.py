@@ -169,11 +169,11 @@ class UnseenFailures:
         self.has_news = True
         if not self._ended:
             self._wake()
-        elif _exit.sums_up:
-            _late.add(self)
-        elif _exit.is_over:
+            return
+        _late.add(self)  # until it is logged: Ctrl-C may come before that
+        if _exit.is_over:
             self.tell_all()
-        else:
+        elif not _exit.sums_up:
             for failures in (self, *(_late - {self})):  # no timer does it for the others
                 failures.tell_due()
 
