@@ -83,7 +83,8 @@ class Core:
     """
 
     def __init__(self, config: ProducerConfig, wording: Wording) -> None:
-        self.closed = True  # until all is built: a failed constructor leaves nothing to close
+        # Until all is built: a failed constructor leaves nothing to close.
+        self.closed = self._has_ended_close = True
         self.forked = False
         self.config = config
         self.wording = wording
@@ -98,8 +99,7 @@ class Core:
         self.clock = parts.clock
         self.owner = parts.accumulator.owner
         self.max_block = parts.config.max_block_ms / 1000
-        self._lock: Any = new_lock()  # guards the next one against two threads that close at once
-        self._has_ended_close = False
+        self._lock: Any = new_lock()  # guards _has_ended_close against two threads that close at once
         self._at_end: list[Callable[[], None]] = []  # what the I/O thread does last; it alone adds to it
         self.ended: Ticket[None] = Ticket("the end of the I/O thread")
         self.thread = threading.Thread(
@@ -113,7 +113,7 @@ class Core:
         except BaseException:
             parts.client.close()  # there is no thread that would
             raise
-        self.closed = False
+        self.closed = self._has_ended_close = False
         register(self)
         ended = self.ended  # and not the Core: a reporter keeps what it is given
         parts.reporting.start(lambda: ended.done)
@@ -351,9 +351,10 @@ class Core:
         )  # fmt: skip
 
     def __del__(self) -> None:
-        # Forgotten without close(): let the I/O thread finish by itself. At exit this has been done before.
+        # Forgotten without close(), or after one that Ctrl-C interrupted: let the I/O thread finish by itself. At exit
+        # this has been done before.
         # No lock may be taken here: this can run in the middle of anything, on a thread that holds that very lock.
-        if not getattr(self, "forked", True) and not getattr(self, "closed", True):
+        if not getattr(self, "forked", True) and not getattr(self, "_has_ended_close", True):
             accumulator, name = self.parts.accumulator, repr(self)
             left = accumulator.incomplete_records()
             self.closed = True
