@@ -11,6 +11,7 @@ import importlib
 import logging
 import os
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any, Protocol
 
 from penstock._events import Event, current, tell, tell_error
@@ -109,12 +110,16 @@ class Reporting:
                 self._tell("the metric reporter %s could not be started", reporter, error)
 
     def stop(self) -> None:
-        """The producer is closed."""
-        for reporter in self._reporters:
-            try:
-                reporter.stop(self.source)
-            except Exception as error:  # noqa: BLE001 - it is logged
-                self._tell("the metric reporter %s could not be stopped", reporter, error)
+        """The producer is closed. Ctrl-C in one reporter does not keep it from the next."""
+        with ExitStack() as stack:
+            for reporter in reversed(self._reporters):
+                stack.callback(self._stop, reporter)
+
+    def _stop(self, reporter: MetricReporter) -> None:
+        try:
+            reporter.stop(self.source)
+        except Exception as error:  # noqa: BLE001 - it is logged
+            self._tell("the metric reporter %s could not be stopped", reporter, error)
 
     def _tell(self, text: str, reporter: MetricReporter, error: Exception) -> None:
         tell_error(

@@ -759,6 +759,54 @@ def test_a_close_after_one_that_was_interrupted_at_its_beginning_delivers(broker
     assert closed == [1]
 
 
+def test_a_producer_that_is_forgotten_after_an_interrupted_close_delivers(broker, monkeypatch):
+    linger = {"linger_ms": 1_000_000, "delivery_timeout_ms": 2_000_000}
+    producer = Producer(bootstrap_servers=broker.address, enable_idempotence=False, **linger)
+    delivery = producer.send("t", b"v")
+    thread = producer._core.thread
+
+    def interrupt(_):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(ProducerParts, "begin_close", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            producer.close()
+    gc.collect()  # a traceback holds the frames that it went through
+    with pytest.warns(ResourceWarning, match="1 records have no outcome yet"):
+        del producer
+    assert thread in lifecycle._orphans  # the end of the program waits for it
+    assert delivery.exception(60) is None
+    thread.join(60)
+    assert not thread.is_alive()
+
+
+def test_ctrl_c_in_the_code_of_a_plugin_does_not_keep_the_others_open(broker):
+    ended: list[str] = []
+
+    class Interrupted(Interceptor):
+        def __init__(self, name):
+            self.name = name
+
+        def close(self):
+            ended.append(self.name)
+            raise KeyboardInterrupt
+
+        def start(self, source):
+            pass
+
+        def stop(self, source):
+            self.close()
+
+    plugins = [Interrupted(name) for name in ("a", "b")]
+    reporters = [Interrupted(name) for name in ("y", "z")]
+    producer = Producer(bootstrap_servers=broker.address, interceptors=plugins, metric_reporters=reporters)
+    with pytest.raises(KeyboardInterrupt):
+        producer.close()
+    producer.close()
+    assert ended == ["y", "z", "b", "a"]
+
+
 def test_calls_that_wait_for_the_end_are_released_when_the_io_thread_dies():
     class Dies:
         def run(self):
@@ -766,5 +814,5 @@ def test_calls_that_wait_for_the_end_are_released_when_the_io_thread_dies():
 
     ended = Ticket("the end")
     with pytest.raises(SystemExit):
-        lifecycle._work(Dies(), ended)
+        lifecycle._work(Dies(), ended, [])
     assert ended.done

@@ -487,6 +487,34 @@ def test_close_in_a_callback_does_not_wait_for_itself(make, broker):
     assert serializer.closed == 1
 
 
+@pytest.mark.parametrize("another_waits", [False, True])
+def test_close_in_a_callback_closes_plugins_after_their_last_call(make, another_waits):
+    heard: list[str] = []
+
+    class Hears(Interceptor):
+        def on_acknowledgement(self, metadata, error):
+            heard.append("acknowledged")
+
+        def close(self):
+            heard.append("closed")
+
+    producer = make(linger_ms=60_000, interceptors=[Hears()])
+
+    def close(*_: object) -> None:
+        while another_waits and not producer._core.closed:
+            time.sleep(0.001)
+        producer.close()
+
+    producer.send("t", b"a", partition=0, on_delivery=close)
+    producer.send("t", b"b", partition=0)  # of the same batch
+    if another_waits:
+        producer.close()
+    else:
+        producer.flush()
+        producer._core.thread.join(SOON)
+    assert heard == ["acknowledged", "acknowledged", "closed"]
+
+
 def test_a_second_close_waits_as_well(make, broker):
     broker.hold = True
     producer = make()

@@ -243,6 +243,25 @@ def test_the_copy_of_a_fork_tells_nothing_at_its_end(told, monkeypatch):
     assert len(told()) == 1
 
 
+def test_the_copy_of_a_fork_is_not_told_with_a_failure_of_the_child_either(told, monkeypatch):
+    """It has the failures that the parent's closed producer has counted, and the parent logs them."""
+    rig = a_rig()
+    kept = failed_before_the_end(rig, "t", "u")
+    kept.pop()
+    kept.pop()
+    rig.clock.advance(61)
+    child = SimpleNamespace(id=-1)
+    monkeypatch.setattr(unseen, "process", child)
+    others = failed_before_the_end(a_rig(), "v")
+    others.pop()
+    assert [line.split(" failed")[0] for line in told()] == [
+        f"1 record for topic '{topic}'" for topic in ("u", "v")
+    ]
+    child.id = rig.parts.accumulator.unseen._pid
+    unseen.tell_at_exit()
+    assert told()[2].startswith("1 record for topic 't' failed")
+
+
 def test_what_is_kept_until_the_program_ends_is_told_then(told):
     rig = a_rig()
     kept = [rig.send("t", b"v"), rig.send("t", b"v")]
@@ -301,6 +320,41 @@ def test_after_the_close_what_comes_within_a_minute_is_told_with_the_next_or_at_
     assert told()[2].startswith("1 record for topic 't' failed")
     unseen.tell_at_exit()
     assert len(told()) == 3
+
+
+def test_a_failure_of_another_thread_at_the_exit_keeps_no_other_from_the_log(told):
+    """It may come at any moment: the I/O thread of a forgotten producer may still be at work."""
+    rig = a_rig()
+    kept = failed_before_the_end(rig, "t", "u")
+    others = []
+
+    def trace(*_: object) -> Any:
+        if len(others) < 50:
+            others.append(unseen.UnseenRows(rig.parts.accumulator.unseen))
+            others[-1].add("v", KafkaError("late"), 1)
+        return trace
+
+    before = sys.gettrace()
+    try:
+        sys.settrace(trace)
+        unseen.tell_at_exit()
+    finally:
+        sys.settrace(before)
+    assert others
+    assert "2 records for topics " in " ".join(told())
+    del kept
+
+
+def test_failures_that_are_dropped_are_not_watched_any_more(told):
+    before = len(unseen._watched)
+    rig = a_rig()
+    kept = [rig.send("t", b"v")]
+    refuse(rig)
+    bulk = send_rows(rig, b"a", b"b", skip=True, partition=[7, 8])
+    assert len(unseen._watched) == before + 2
+    del bulk
+    kept.clear()
+    assert len(unseen._watched) == before
 
 
 def test_what_is_kept_until_the_program_ends_is_told_together(told):
@@ -452,6 +506,23 @@ def test_ctrl_c_in_the_middle_keeps_no_failure_from_the_log(told):
         assert "'u'" in text, number
         assert "'t'" in text, number
     assert number > 10
+
+
+def test_a_failure_whose_logging_ctrl_c_interrupts_is_logged_at_exit(told, monkeypatch):
+    rig = a_rig()
+    failed_before_the_end(rig)
+    failures = rig.parts.accumulator.unseen
+
+    def interrupt(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(unseen, "tell", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            failures.note("t", KafkaError("refused"), 3)
+    unseen.tell_at_exit()
+    assert told()[0].startswith("3 records for topic 't' failed")
+    assert not unseen._late
 
 
 def test_finalizers_take_no_lock(told):

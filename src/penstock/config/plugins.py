@@ -75,17 +75,13 @@ class Plugins(NamedTuple):
     tracing: Any | None
 
     def close(self) -> None:
-        """Close all, the last made first, also when closing one fails.
+        """Close all, the last made first, also when closing one fails, or is interrupted by Ctrl-C.
 
         Reporters and tracing are not closed: one of them serves all producers of a process.
         """
-        for plugin in (
-            *reversed(self.interceptors),
-            self.partitioner,
-            self.value_serializer,
-            self.key_serializer,
-        ):
-            close_quietly(plugin)
+        with contextlib.ExitStack() as made:
+            for plugin in (self.key_serializer, self.value_serializer, self.partitioner, *self.interceptors):
+                made.callback(close_quietly, plugin)
 
 
 def without_plugins(values: Mapping[str, Any]) -> dict[str, Any]:

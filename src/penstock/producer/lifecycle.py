@@ -83,7 +83,8 @@ class Core:
     """
 
     def __init__(self, config: ProducerConfig, wording: Wording) -> None:
-        self.closed = True  # until all is built: a failed constructor leaves nothing to close
+        # Until all is built: a failed constructor leaves nothing to close.
+        self.closed = self._has_ended_close = True
         self.forked = False
         self.config = config
         self.wording = wording
@@ -98,12 +99,12 @@ class Core:
         self.clock = parts.clock
         self.owner = parts.accumulator.owner
         self.max_block = parts.config.max_block_ms / 1000
-        self._lock: Any = new_lock()  # guards the next one against two threads that close at once
-        self._has_ended_close = False
+        self._lock: Any = new_lock()  # guards _has_ended_close against two threads that close at once
+        self._at_end: list[Callable[[], None]] = []  # what the I/O thread does last; it alone adds to it
         self.ended: Ticket[None] = Ticket("the end of the I/O thread")
         self.thread = threading.Thread(
             target=_work,
-            args=(parts.io_thread, self.ended),
+            args=(parts.io_thread, self.ended, self._at_end),
             name=f"penstock-producer-{parts.config.client_id}",
             daemon=True,
         )
@@ -112,7 +113,7 @@ class Core:
         except BaseException:
             parts.client.close()  # there is no thread that would
             raise
-        self.closed = False
+        self.closed = self._has_ended_close = False
         register(self)
         ended = self.ended  # and not the Core: a reporter keeps what it is given
         parts.reporting.start(lambda: ended.done)
@@ -321,14 +322,24 @@ class Core:
         self.parts.begin_close()
 
     def end_close(self) -> None:
-        """A call of close has done its work: close what is the user's. Once; later calls do nothing."""
+        """A call of close has done its work: close what is the user's. Once; later calls do nothing.
+
+        Ctrl-C in the code of one plugin does not keep the others open: no later call would close them.
+        """
         with self._lock:
             if self._has_ended_close:
                 return
             self._has_ended_close = True
-        unregister(self)
-        self.parts.reporting.stop()
-        self.config.close_plugins()
+        try:
+            unregister(self)
+            self.parts.reporting.stop()
+        finally:
+            self.config.close_plugins()
+
+    def end_close_on_io_thread(self) -> None:
+        """The same for a call in a callback: when the thread ends, since plugins hear of further records until then."""
+        if not self._at_end:
+            self._at_end.append(self.end_close)
 
     def warn_of_thread(self) -> None:
         """The I/O thread did not end: a delivery callback, or whatever else of the user's, runs there."""
@@ -340,9 +351,10 @@ class Core:
         )  # fmt: skip
 
     def __del__(self) -> None:
-        # Forgotten without close(): let the I/O thread finish by itself. At exit this has been done before.
+        # Forgotten without close(), or after one that Ctrl-C interrupted: let the I/O thread finish by itself. At exit
+        # this has been done before.
         # No lock may be taken here: this can run in the middle of anything, on a thread that holds that very lock.
-        if not getattr(self, "forked", True) and not getattr(self, "closed", True):
+        if not getattr(self, "forked", True) and not getattr(self, "_has_ended_close", True):
             accumulator, name = self.parts.accumulator, repr(self)
             left = accumulator.incomplete_records()
             self.closed = True
@@ -390,12 +402,14 @@ class Core:
         self.end_close()
 
 
-def _work(io_thread: IOThread, ended: Ticket[None]) -> None:
-    """The I/O thread. It must not hold the Core: a forgotten one could never be collected."""
+def _work(io_thread: IOThread, ended: Ticket[None], at_end: list[Callable[[], None]]) -> None:
+    """The I/O thread. It must not hold the Core before that is closed: a forgotten one could never be collected."""
     try:
         io_thread.run()
     finally:
         ended.complete(None)
+        while at_end:  # emptied, since its entries refer to the Core, and that to it
+            at_end.pop()()
 
 
 # ---------------------------------------------------------------------------------------------- of the process

@@ -323,7 +323,7 @@ class Producer(SendFace):
         core.begin_close()
         if on_io_thread(core.owner):
             self._parts.io_thread.force_close()
-            core.end_close()
+            core.end_close_on_io_thread()
             return
         if timeout != 0 and not core.ended.done:
             core.owner.warn_in_loop("close()")

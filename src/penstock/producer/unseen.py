@@ -94,7 +94,7 @@ class UnseenRows:
     def add(self, topic: str, error: Exception, count: int) -> None:
         """Rows were lost."""
         if not self._rows and self._report_to is not None:
-            _watched.add(self)
+            _watch(self)
         self._rows.append((topic, error, count))
 
     def clear(self) -> None:
@@ -159,7 +159,7 @@ class UnseenFailures:
         """Hear of those records of a failed batch that nobody will have looked at. I/O thread."""
         if records is not None:
             records.report_to = self
-            _watched.add(records)
+            _watch(records)
 
     def note(self, topic: str, error: Exception, count: int) -> None:
         """Record failures that no caller can look at any more. Perhaps from a finalizer."""
@@ -169,17 +169,18 @@ class UnseenFailures:
         self.has_news = True
         if not self._ended:
             self._wake()
-        elif _exit.sums_up:
-            _late.add(self)
-        elif _exit.is_over:
+            return
+        _late.add(self)  # until it is logged: Ctrl-C may come before that
+        if _exit.is_over:
             self.tell_all()
-        else:
+        elif not _exit.sums_up:
             for failures in (self, *(_late - {self})):  # no timer does it for the others
                 failures.tell_due()
 
     def tell_due(self) -> None:
-        """Log what is due."""
-        self.maybe_tell(self._now())
+        """Log what is due. A fork's copy has nothing to tell."""
+        if self._pid == process.id:
+            self.maybe_tell(self._now())
 
     def maybe_tell(self, now: float) -> float:
         """Write to the log what is due; seconds until more will be. I/O thread; after its end, any thread."""
@@ -211,9 +212,8 @@ class UnseenFailures:
 
     def tell_all(self) -> None:
         """Log all that was counted, whenever the last warning was."""
-        if self._pid == process.id:
-            self._all_is_due = True
-            self.tell_due()
+        self._all_is_due = True
+        self.tell_due()
 
     def _tell_due(self, now: float) -> float:
         delay = FOREVER
@@ -259,18 +259,25 @@ class _Exit:
 
 
 _exit = _Exit()
-# Failures that are still held: when the program ends, no caller will look at them any more.
-_watched: weakref.WeakSet[UnseenRecords | UnseenRows] = weakref.WeakSet()
+# Failures that are still held: when the program ends, no caller will look at them any more. No WeakSet: other threads
+# may add to it meanwhile, and only a plain set is copied in one step.
+_watched: set[weakref.ref[UnseenRecords | UnseenRows]] = set()
 # Those that have failures to log although their I/O thread has ended; a strong reference, or the count would be lost.
 _late: set[UnseenFailures] = set()
+
+
+def _watch(failures: UnseenRecords | UnseenRows) -> None:
+    _watched.add(weakref.ref(failures, _watched.discard))
 
 
 def tell_at_exit() -> None:
     """Log the failed records whose Deliveries were kept until the program ends and never looked at, and late ones."""
     _exit.sums_up = True
     try:
-        for failures_held in list(_watched):
-            failures_held.tell()
+        for reference in _watched.copy():
+            failures_held = reference()
+            if failures_held is not None:
+                failures_held.tell()
     finally:
         _exit.sums_up = False
     for failures in _late.copy():
