@@ -26,6 +26,7 @@ from penstock._ticket import Ticket
 from penstock.errors import (
     BufferExhaustedError,
     IllegalStateError,
+    KafkaError,
     KafkaTimeoutError,
     ProducerClosedError,
     RecordTooLargeError,
@@ -558,6 +559,21 @@ def test_one_that_comes_between_the_look_and_the_commit_is_not_left_out_in_silen
     rig.begin()
     rig.deliver(rig.send("t", b"b", partition=0))
     rig.commit()
+
+
+def test_an_error_while_one_fails_keeps_no_other_from_failing_at_the_end():
+    rig = Rig()
+    deliveries = [aside(rig, topic="unknown", value=b"v") for _ in range(3)]
+    deferred = rig.parts.accumulator.deferred
+
+    def fail_once(error: KafkaError) -> bool:
+        deferred.on_failed = lambda _: False
+        raise RuntimeError("planted")
+
+    deferred.on_failed = fail_once
+    with pytest.raises(RuntimeError, match="planted"):
+        deferred.fail_all(ProducerClosedError("closed"))
+    assert [type(delivery.exception(0)) for delivery in deliveries] == [ProducerClosedError] * 3
 
 
 def test_one_that_comes_behind_the_end_of_its_transaction_is_told_in_the_log(caplog):

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from contextlib import ExitStack
 from typing import Any, NamedTuple
 
 from penstock._ticket import Countdown, Ticket
@@ -172,10 +173,11 @@ class DeferredSends:
         return list(self.waiting)[:_AT_A_TIME]
 
     def fail_all(self, error: KafkaError) -> None:
-        """The producer has closed: nothing more is appended."""
-        for deferred in list(self.waiting):
-            deferred.record.steps.close()
-            self._fail(deferred, error)
+        """The producer has closed: nothing more is appended. An error of one does not keep the others from failing."""
+        with ExitStack() as stack:
+            for deferred in reversed(list(self.waiting)):
+                stack.callback(self._fail, deferred, error)
+                stack.callback(deferred.record.steps.close)
 
     def _go_on(self, deferred: _Deferred, now: float) -> None:
         """Run the steps of a record until they are over, or have to wait."""
