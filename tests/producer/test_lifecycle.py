@@ -627,6 +627,44 @@ def test_one_that_fails_at_exit_does_not_keep_the_others_from_it(caplog):
     assert caplog.text.count("could not be closed at exit") == 2
 
 
+def test_a_producer_that_is_made_at_exit_keeps_no_other_from_its_end():
+    """Another thread may make one at any moment: here, before each line that runs at the exit."""
+    subjects = [Subject(), Subject()]
+    others = []
+
+    def trace(*_: object) -> object:
+        if len(others) < 50:
+            others.append(Subject())
+            lifecycle.register(others[-1])
+        return trace
+
+    for subject in subjects:
+        lifecycle.register(subject)
+    before = sys.gettrace()
+    try:
+        sys.settrace(trace)
+        lifecycle._at_exit()
+    finally:
+        sys.settrace(before)
+        for subject in [*subjects, *others]:
+            lifecycle.unregister(subject)
+    assert others
+    assert [len(subject.exits) for subject in subjects] == [1, 1]
+
+
+def test_failures_are_logged_at_exit_also_after_ctrl_c(monkeypatch):
+    told = []
+    monkeypatch.setattr(lifecycle, "tell_at_exit", lambda: told.append(True))
+    subject = Subject(KeyboardInterrupt())
+    lifecycle.register(subject)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            lifecycle._at_exit()
+    finally:
+        lifecycle.unregister(subject)
+    assert told == [True]
+
+
 def test_all_stop_accepting_before_one_is_waited_for(monkeypatch):
     subjects = [Subject() for _ in range(3)]
     begun_at_the_end: list[int] = []

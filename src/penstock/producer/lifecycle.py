@@ -19,7 +19,6 @@ import threading
 import time
 import uuid
 import warnings
-import weakref
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -27,6 +26,7 @@ from penstock._events import Event, tell, tell_error, working_for
 from penstock._locks import forbid_reentry, new_lock
 from penstock._reporting import show_in_glass_box
 from penstock._ticket import Ticket
+from penstock._weak import WeakBag
 from penstock.config.config import ProducerConfig
 from penstock.errors import (
     BufferExhaustedError,
@@ -414,7 +414,7 @@ def _work(io_thread: IOThread, ended: Ticket[None], at_end: list[Callable[[], No
 
 # ---------------------------------------------------------------------------------------------- of the process
 
-_living: weakref.WeakSet[Core] = weakref.WeakSet()
+_living: WeakBag[Core] = WeakBag()
 # I/O threads that finish the work of a producer nobody holds any more; each with what counts the records left.
 _orphans: dict[threading.Thread, Callable[[], int]] = {}
 
@@ -449,8 +449,14 @@ def _after_fork_in_child() -> None:
 
 
 def _at_exit() -> None:
+    try:
+        _end_all(time.monotonic() + EXIT_FLUSH_SECONDS)
+    finally:  # Ctrl-C may end the wait
+        tell_at_exit()
+
+
+def _end_all(deadline: float) -> None:
     # All of them at once, and one time for all: a program with many producers ends as soon as one with a single one.
-    deadline = time.monotonic() + EXIT_FLUSH_SECONDS
     living = list(_living)
     for ends in (False, True):
         for producer in living:
@@ -473,7 +479,6 @@ def _at_exit() -> None:
                 orphan.name, left,
                 records=left,
             )  # fmt: skip
-    tell_at_exit()
 
 
 def held_at(thread: threading.Thread) -> str:

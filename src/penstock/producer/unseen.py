@@ -21,12 +21,12 @@ from __future__ import annotations
 
 import atexit
 import logging
-import weakref
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 
 from penstock._events import SECONDS_BETWEEN, Event, current, tell
 from penstock._time import FOREVER
+from penstock._weak import WeakBag
 from penstock.errors import KafkaError
 from penstock.producer.owner import process
 
@@ -94,7 +94,7 @@ class UnseenRows:
     def add(self, topic: str, error: Exception, count: int) -> None:
         """Rows were lost."""
         if not self._rows and self._report_to is not None:
-            _watch(self)
+            _watched.add(self)
         self._rows.append((topic, error, count))
 
     def clear(self) -> None:
@@ -159,7 +159,7 @@ class UnseenFailures:
         """Hear of those records of a failed batch that nobody will have looked at. I/O thread."""
         if records is not None:
             records.report_to = self
-            _watch(records)
+            _watched.add(records)
 
     def note(self, topic: str, error: Exception, count: int) -> None:
         """Record failures that no caller can look at any more. Perhaps from a finalizer."""
@@ -259,25 +259,18 @@ class _Exit:
 
 
 _exit = _Exit()
-# Failures that are still held: when the program ends, no caller will look at them any more. No WeakSet: other threads
-# may add to it meanwhile, and only a plain set is copied in one step.
-_watched: set[weakref.ref[UnseenRecords | UnseenRows]] = set()
+# Failures that are still held: when the program ends, no caller will look at them any more.
+_watched: WeakBag[UnseenRecords | UnseenRows] = WeakBag()
 # Those that have failures to log although their I/O thread has ended; a strong reference, or the count would be lost.
 _late: set[UnseenFailures] = set()
-
-
-def _watch(failures: UnseenRecords | UnseenRows) -> None:
-    _watched.add(weakref.ref(failures, _watched.discard))
 
 
 def tell_at_exit() -> None:
     """Log the failed records whose Deliveries were kept until the program ends and never looked at, and late ones."""
     _exit.sums_up = True
     try:
-        for reference in _watched.copy():
-            failures_held = reference()
-            if failures_held is not None:
-                failures_held.tell()
+        for failures_held in _watched:
+            failures_held.tell()
     finally:
         _exit.sums_up = False
     for failures in _late.copy():
