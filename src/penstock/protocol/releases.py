@@ -5,9 +5,9 @@ Three things need it: brokers before 0.10, which cannot be asked for their versi
 broker; and tests, which play a release.
 
 Each row is what brokers of the release list in their answer to ApiVersions; releases before 0.10 have no such answer,
-and their rows are what they accept. The columns are the APIs that this package speaks. A cell is the highest version,
-or the lowest and the highest where the lowest is not 0; "-" is an API that the release does not have. From 4.0 on
-brokers list Produce from 0, but refuse 0 to 2.
+and their rows are what they accept. The columns are the APIs that this package speaks, without those of telemetry. A
+cell is the highest version, or the lowest and the highest where the lowest is not 0; "-" is an API that the release
+does not have. From 4.0 on brokers list Produce from 0, but refuse 0 to 2.
 """
 
 from __future__ import annotations

@@ -122,6 +122,7 @@ class PartitionQueue:
         self._openings = 0
         self._news = False
         self.batches: deque[Batch] = deque()
+        # Guards what changes here, but for `muted`, which the I/O thread owns.
         self._lock: Any = ShortLock() if cython.compiled else OwnedLock()
 
     def append(
