@@ -181,6 +181,50 @@ def test_the_callbacks_of_a_failed_batch_count_as_well():
     assert rig.metrics()["callback-time-max"] == pytest.approx(1000)
 
 
+def test_the_callbacks_of_a_batch_without_an_answer_count_as_well_and_so_does_its_delivery():
+    rig = Rig(acks=0, enable_idempotence=False)
+    rig.know("t")
+    time = rig.parts.sender_metrics.time
+    seen = []
+
+    def slow(*_: object) -> None:
+        seen.append(time.activity)
+        rig.clock.advance(1.0)
+
+    delivery = rig.send("t", b"x", on_delivery=slow)
+    rig.run_until(delivery.done)
+    assert seen == [CALLBACKS]
+    metrics = rig.metrics()
+    assert metrics["callback-time-max"] == pytest.approx(1000)
+    assert metrics["record-delivery-time-max"] >= 0
+    assert rig.metrics(IO_GROUP)["callbacks"]["io-activity-time-ns-total"] == pytest.approx(1e9)
+
+
+def test_a_batch_that_the_broker_has_already_counts_as_delivered():
+    rig = Rig()
+    rig.know("t")
+    rig.send("t", b"x", on_delivery=lambda *_: rig.clock.advance(1.0))
+    rig.await_request()
+    rig.answer(error_code=ErrorCode.DUPLICATE_SEQUENCE_NUMBER)
+    metrics = rig.metrics()
+    assert metrics["callback-time-max"] == pytest.approx(1000)
+    assert metrics["record-delivery-time-max"] >= 0
+
+
+def test_the_callbacks_of_single_refused_records_count_as_well():
+    rig = Rig()
+    rig.know("t")
+    refused = rig.send("t", b"x", on_delivery=lambda *_: rig.clock.advance(1.0))
+    rig.send("t", b"y")
+    rig.await_request()
+    rig.answer(
+        error_code=ErrorCode.INVALID_RECORD,
+        record_errors=[{"batch_index": 0, "batch_index_error_message": "bad"}],
+    )
+    assert refused.done()
+    assert rig.metrics()["callback-time-max"] == pytest.approx(1000)
+
+
 def test_the_activities_of_the_thread_are_all_its_time():
     rig = Rig(linger_ms=5)
     rig.know("t")

@@ -18,10 +18,10 @@ except ModuleNotFoundError:
     from penstock import _cython as cython  # type: ignore[no-redef]
 
 if cython.compiled:
-    from cython.cimports.penstock._stats_cy import Histogram, TimeBudget, WindowedStat
+    from cython.cimports.penstock._stats_cy import CALLBACKS, OTHER, Histogram, TimeBudget, WindowedStat
     from cython.cimports.penstock.producer.batch._batch_cy import Batch
 else:
-    from penstock._stats_cy import Histogram, TimeBudget, WindowedStat
+    from penstock._stats_cy import CALLBACKS, OTHER, Histogram, TimeBudget, WindowedStat
     from penstock.producer.batch._batch_cy import Batch
 
 if TYPE_CHECKING:
@@ -108,6 +108,25 @@ class LeavingStats:
         self.fill: WindowedStat = registry.avg(*names.LEFT_FILL, tags)
 
 
+class CallbackTime:
+    """A `with` block that counts its time as that of callbacks. Afterwards the activity is the one before."""
+
+    __slots__ = ("_before", "_begun", "_metrics")
+
+    def __init__(self, metrics: SenderMetrics) -> None:
+        self._metrics = metrics
+        self._before: int = OTHER
+        self._begun = 0.0
+
+    def __enter__(self) -> None:
+        self._before = self._metrics.time.activity
+        self._begun = self._metrics.enter(CALLBACKS)
+
+    def __exit__(self, *_: object) -> None:
+        now = self._metrics.enter(self._before)
+        self._metrics.on_callbacks(now - self._begun, now)
+
+
 def _nothing(_now: float) -> None:
     """Nobody else counts."""
 
@@ -165,6 +184,10 @@ class SenderMetrics:
         now: cython.double = self._now()
         self.time.enter(activity, now)
         return now
+
+    def callbacks(self) -> CallbackTime:
+        """`with metrics.callbacks():` around a call that runs callbacks."""
+        return CallbackTime(self)
 
     def on_turn(self, now: cython.double) -> None:
         """The sender takes a turn: once a second, what others count is brought up to date, so that rates are right."""

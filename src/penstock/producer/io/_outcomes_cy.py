@@ -151,10 +151,9 @@ class Outcomes:
         try:
             if response.error is not None:
                 self._on_failure(response.error, response.node, batches, now)
-            elif response.body is None:
-                self._on_written(batches, now)
             else:
-                self._on_answer(response.body, response.node, batches, now)
+                body = _written_unanswered(batches) if response.body is None else response.body
+                self._on_answer(body, response.node, batches, now)
         except Exception as cause:  # noqa: BLE001 - it is logged
             tell_error(
                 log, Event.BATCH_ERROR, "the end of a request to %s could not be handled", response.node,
@@ -188,12 +187,6 @@ class Outcomes:
         for batch in batches:
             answer = PartitionResponse(*batch.topic_partition, code, error_message=text)
             self._complete(batch, answer, now, error)
-
-    def _on_written(self, batches: Sequence[Batch], now: float) -> None:
-        """With acks=0 there is no answer: that they were written to the socket is all that will ever be known."""
-        for batch in batches:
-            answer = PartitionResponse(*batch.topic_partition, ErrorCode.NONE)
-            self._complete(batch, answer, now)
 
     def on_unsent(self, error: KafkaError, batches: Sequence[Batch], now: float) -> None:
         """The request could not be made: without an outcome now, they would never get one."""
@@ -258,8 +251,7 @@ class Outcomes:
             self._metadata.request_update(now)
         if decision.action is Action.SUCCEED:
             self._gate.numbering.on_success(batch, answer.base_offset)
-            if batch.succeed(answer.base_offset, answer.log_append_time_ms):
-                self._accumulator.finish(batch)
+            self._succeed(batch, answer, now)
         elif decision.action is Action.RETRY:
             self._retry(batch, answer, now)
         elif decision.action is Action.SPLIT:
@@ -276,7 +268,8 @@ class Outcomes:
             self._split_topics.add(batch.queue.topic)
             self._metrics.on_split(now)
         elif not batch.done and (refused := self._refused_alone(batch, answer, decision, expired)):
-            count = self._accumulator.leave_out(batch, refused, self._gate.on_split)
+            with self._metrics.callbacks():
+                count = self._accumulator.leave_out(batch, refused, self._gate.on_split)
             self._metrics.on_refused(batch.queue.topic, len(refused), now)
             first = next(iter(refused.values()))
             tell(
@@ -295,6 +288,17 @@ class Outcomes:
             self.fail(batch, failure, now, _record_errors(answer))
             if decision.expendable:
                 self._watch_left_out(batch)
+
+    def _succeed(self, batch: Batch, answer: PartitionResponse, now: float) -> None:
+        """Complete a batch that was written, though its answer has an error code: a duplicate, for instance."""
+        if batch.done:
+            written = batch.succeed(answer.base_offset, answer.log_append_time_ms)  # too late, which it logs
+        else:
+            self._metrics.on_written([batch], now)  # first: a callback must see the new value
+            with self._metrics.callbacks():
+                written = batch.succeed(answer.base_offset, answer.log_append_time_ms)
+        if written:
+            self._accumulator.finish(batch)
 
     def _refused_alone(
         self, batch: Batch, answer: PartitionResponse, decision: Decision, expired: bool
@@ -355,15 +359,14 @@ class Outcomes:
         record_errors: dict[int, KafkaError] | None = None,
     ) -> None:
         """Fail a batch, unless it has its outcome."""
-        begun = self._metrics.enter(CALLBACKS)
-        try:
+        if batch.done:
+            batch.fail(error)  # too late, which it logs
+            return
+        with self._metrics.callbacks():
             failed = batch.fail(error, record_errors)
-        finally:
-            ended = self._metrics.enter(OTHER)
         if failed:
             try:
                 self._accumulator.finish(batch)
-                self._metrics.on_callbacks(ended - begun, ended)
                 self._metrics.on_batch_error(batch, now)
             except Exception as trouble:  # noqa: BLE001 - it is logged, and its records are told: others are not yet
                 _tell_unhandled("a batch of %s has failed, but could not be cleared away", batch, trouble)
@@ -538,6 +541,13 @@ def _tell_unhandled(text: str, batch: Batch, trouble: BaseException) -> None:
         log, Event.BATCH_ERROR, text, batch.topic_partition,
         place=batch.topic_partition, error=trouble,
     )  # fmt: skip
+
+
+def _written_unanswered(batches: list) -> ProduceResponse:  # type: ignore[type-arg]
+    """With acks=0 there is no answer: that they were written to the socket is all that will ever be known."""
+    places = [batch.topic_partition for batch in batches]
+    answers = [PartitionResponse(place.topic, place.partition, ErrorCode.NONE) for place in places]
+    return ProduceResponse(0, answers, [])
 
 
 def _silence(node: Node, batch: Batch) -> PartitionResponse:
