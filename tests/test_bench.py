@@ -288,7 +288,8 @@ def test_a_short_measurement_of_latency(dev_cluster: DevCluster) -> None:
     (run,) = found.runs
     assert run.arrived == run.sent == 400
     assert 0 < run.latency_ms["p50"] <= run.latency_ms["p99"] <= run.latency_ms["p99.9"]
-    assert run.seconds == pytest.approx(0.1, abs=0.1)
+    # 200 records, the last 0.0995 s behind the first; how much longer it takes is the machine's business.
+    assert 0.09 <= run.seconds < FAR
 
 
 @pytest.mark.broker
