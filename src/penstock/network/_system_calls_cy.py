@@ -108,7 +108,7 @@ def send_at_once(fd: cython.int, buffers: Sequence[Any]) -> cython.Py_ssize_t:
 
 
 def receive_at_once(fd: cython.int, max_bytes: cython.Py_ssize_t) -> bytes | None:
-    """Read what has arrived, at most that much or 64 KiB; b"" when the peer has closed, None when there is nothing now.
+    """Read what has arrived, at most that much and MOST_RECEIVED; b"" if the peer has closed, None if nothing is there.
 
     Raises:
         OSError: the connection is broken.

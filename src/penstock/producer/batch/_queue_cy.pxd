@@ -14,7 +14,7 @@ cdef class Admission:
     cdef public bint open        # see RecordAccumulator.admit
 
 cdef class PartitionQueue:
-    cdef Admission _admission
+    cdef Admission _admission    # changed under the lock
     cdef readonly str topic
     cdef readonly int partition
     cdef readonly object place  # both, as a TopicPartition
@@ -22,11 +22,11 @@ cdef class PartitionQueue:
     cdef set active              # the producer's
     cdef set incomplete
     cdef public bint muted       # owned by the I/O thread
-    cdef ShortLock _lock         # guards the rest
+    cdef ShortLock _lock         # the rest, and the two sets above, change under it
     cdef readonly bint closed
-    cdef readonly object batches
+    cdef readonly object batches # `depth` and `is_empty` read its length without the lock
     cdef long long _openings     # batches that were opened here, so far
-    cdef Batch _open             # takes records; None when there is none
+    cdef Batch _open             # takes records; None when there is none; `needs_batch` reads it without the lock
     cdef bint _news              # of the last `append_to_open`: the I/O thread is to hear of it
 
     cdef _append_or_say_locked(

@@ -8,7 +8,9 @@ It owns the operation (what the application waits for), the coordinator (the req
 change) and the numbers, and decides what a call or a batch changes in them.
 
 Rules:
-1. All fields, and the parts that it owns, are guarded by the transaction lock. Tickets are completed outside it.
+1. All fields, and the parts that it owns, change under the transaction lock. Tickets are completed outside it. These
+   properties are read without it, each in one step: `state`, `failed`, `completing`, `identity`, `transactional_id`,
+   `transaction`, `max_produce_version`, `refused_partitions` and `initialization_in_doubt`.
 2. One operation at a time: while its Ticket is pending, or its outcome was not fetched, only the same call may be made
    again, and it waits for the same outcome. An abort alone may follow offsets whose outcome is not known. So it is also
    when brokers refuse this client: the call that waits is told at once, and its operation goes on.
