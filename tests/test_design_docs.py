@@ -192,7 +192,7 @@ def test_reported_states_of_an_ending_are_named(exactly_once: str) -> None:
 
 
 def test_fatal_error_follows_on_every_state_and_is_never_left(page: str) -> None:
-    assert "FATAL_ERROR can follow on every state and is never left" in section(page, "States")
+    assert "Every state can change to FATAL_ERROR, which is never left" in section(page, "States")
     fatal = transactions.TxnState.FATAL_ERROR
     for state in transactions.TxnState:
         machine = transactions.TransactionState()
