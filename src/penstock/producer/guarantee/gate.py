@@ -6,7 +6,7 @@ when its request has ended, the gate decides what becomes of it. There is a gate
 idempotent one (`IdempotentGate`), and a transactional one (`TransactionManager`), with the same methods, so that nobody
 asks which one it is.
 
-All methods belong to the I/O thread, but for `check_send`.
+The methods belong to the I/O thread, but for those whose docstring says "From any thread".
 """
 
 from __future__ import annotations
