@@ -525,6 +525,24 @@ def test_a_failure_whose_logging_ctrl_c_interrupts_is_logged_at_exit(told, monke
     assert not unseen._late
 
 
+def test_ctrl_c_while_one_is_logged_at_exit_keeps_no_other_from_the_log(told, monkeypatch):
+    rigs = [a_rig(), a_rig()]
+    kept = [failed_before_the_end(rig, "t") for rig in rigs]
+    tell, interrupted = unseen.tell, []
+
+    def interrupt_first(*args: Any, **fields: Any) -> None:
+        tell(*args, **fields)
+        if not interrupted:
+            interrupted.append(True)
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(unseen, "tell", interrupt_first)
+    with pytest.raises(KeyboardInterrupt):
+        unseen.tell_at_exit()
+    assert len(told()) == 2
+    del kept
+
+
 def test_finalizers_take_no_lock(told):
     """A Delivery can be dropped by the collector, in the middle of anything that holds any lock."""
     rig = a_rig()

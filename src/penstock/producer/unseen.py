@@ -23,6 +23,7 @@ import atexit
 import logging
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 
 from penstock._events import SECONDS_BETWEEN, Event, current, tell
 from penstock._time import FOREVER
@@ -273,8 +274,9 @@ def tell_at_exit() -> None:
             failures_held.tell()
     finally:
         _exit.sums_up = False
-    for failures in _late.copy():
-        failures.tell_all()
+        with ExitStack() as stack:  # Ctrl-C while one is logged keeps no other from the log
+            for failures in _late.copy():
+                stack.callback(failures.tell_all)
 
 
 def _end_of_exit() -> None:
