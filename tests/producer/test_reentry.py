@@ -576,6 +576,41 @@ def test_an_error_while_one_fails_keeps_no_other_from_failing_at_the_end():
     assert [type(delivery.exception(0)) for delivery in deliveries] == [ProducerClosedError] * 3
 
 
+def test_one_that_comes_behind_the_end_of_the_io_thread_is_refused():
+    """Between its look and its place among those put aside, while nothing else waits: no turn would append it."""
+    rig = Rig()
+    rig.know("t")
+    later = rig.parts.send_path.later(ProducerRecord("t", b"late"), None)
+    deferred = rig.parts.accumulator.deferred
+    rig.parts.io_thread.initiate_close()
+    rig.run_to_end()
+    with pytest.raises(ProducerClosedError):
+        deferred.put_aside(later, None, 1.0)
+    assert deferred.all_appended().done
+    assert deferred.results() == []
+
+
+def test_a_flush_that_has_seen_one_behind_the_end_of_the_io_thread_goes_on(monkeypatch):
+    rig = Rig()
+    rig.know("t")
+    later = rig.parts.send_path.later(ProducerRecord("t", b"late"), None)
+    deferred = rig.parts.accumulator.deferred
+    rig.parts.io_thread.initiate_close()
+    rig.run_to_end()
+    waits: list[Any] = []
+    take = deferred._take
+
+    def flush_first(record: Any) -> bool:
+        waits.extend((rig.parts.accumulator.flush(), deferred.all_appended()))
+        assert not any(ticket.done for ticket in waits)
+        return take(record)
+
+    monkeypatch.setattr(deferred, "_take", flush_first)
+    with pytest.raises(ProducerClosedError):
+        deferred.put_aside(later, None, 1.0)
+    assert [ticket.done for ticket in waits] == [True, True]
+
+
 def test_one_that_comes_behind_the_end_of_its_transaction_is_told_in_the_log(caplog):
     rig = GateRig.transactional()
     rig.begin()
