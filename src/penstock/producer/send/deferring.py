@@ -47,12 +47,14 @@ class LaterRecord(NamedTuple):
         encoded: what it is made of.
         steps: append it. They were not begun.
         admitted: raises when it is not accepted any more; asked while the steps wait.
+        on_refused: tells interceptors and tracing the error, where the steps are not run to their end.
     """
 
     topic: str
     encoded: EncodedRecord
     steps: Steps[Delivery]
     admitted: Callable[[], None]
+    on_refused: Callable[[BaseException], None]
 
 
 class _Deferred:
@@ -127,10 +129,12 @@ class DeferredSends:
         """
         encoded = record.encoded
         if self._bytes + encoded.size_bound > _MOST_BYTES:
-            raise ReentrantCallError(
+            error = ReentrantCallError(
                 f"finalizers and signal handlers have sent {len(self.waiting)} records in the middle of other calls, "
                 "and there is no room for more until the I/O thread has taken them over"
             )
+            record.on_refused(error)
+            raise error
         self._bytes += encoded.size_bound
         key_size, value_size = (-1 if part is None else len(part) for part in (encoded.key, encoded.value))
         result = BatchResult(record.topic, -1, self._owner)
@@ -141,6 +145,7 @@ class DeferredSends:
         # Either this sees the end, or `fail_all` sees the record.
         if self._end is not None and self._take(deferred):
             self._settle(deferred, self._end)  # for a flush that has seen it
+            record.on_refused(self._end)
             raise self._end.twin()
         self.on_waiting(True)
         self._wake()
@@ -186,8 +191,7 @@ class DeferredSends:
         self._end = error
         with ExitStack() as stack:
             for deferred in reversed(list(self.waiting)):
-                stack.callback(self._fail, deferred, error)
-                stack.callback(deferred.record.steps.close)
+                stack.callback(self._fail, deferred, error, is_unfinished=True)
 
     def _go_on(self, deferred: _Deferred, now: float) -> None:
         """Run the steps of a record until they are over, or have to wait."""
@@ -209,18 +213,27 @@ class DeferredSends:
         deferred.result.forward([(-index, result)])
         deferred.appended.complete(None)
 
-    def _fail(self, deferred: _Deferred, error: KafkaError) -> None:
+    def _fail(self, deferred: _Deferred, error: KafkaError, *, is_unfinished: bool = False) -> None:
+        """Fail a record; `is_unfinished`: its steps are not over, and so have told nobody."""
         is_told = False
         try:
             # First, and while it still waits: nobody may commit without it.
             is_told = self.on_failed(error)
         finally:
             if self._take(deferred):
-                if deferred.on_delivery is not None:
-                    deferred.result.callbacks.append((deferred.delivery, deferred.on_delivery))
-                self._settle(deferred, error, count=1)
-                if not is_told:
-                    self._unseen.watch(deferred.result.unseen)
+                try:
+                    if is_unfinished:
+                        deferred.record.steps.close()
+                        deferred.record.on_refused(error)
+                finally:
+                    self._tell(deferred, error, is_told)
+
+    def _tell(self, deferred: _Deferred, error: KafkaError, is_told: bool) -> None:
+        if deferred.on_delivery is not None:
+            deferred.result.callbacks.append((deferred.delivery, deferred.on_delivery))
+        self._settle(deferred, error, count=1)
+        if not is_told:
+            self._unseen.watch(deferred.result.unseen)
 
     def _settle(self, deferred: _Deferred, error: KafkaError, count: int = 0) -> None:
         deferred.result.settle(error=error, count=count)
