@@ -234,6 +234,22 @@ def test_an_interrupt_in_a_handler_comes_through(raising: Any, error: type[BaseE
         tell(log, logging.WARNING, Event.RECORDS_GIVEN_UP, "given up")
 
 
+def test_an_exit_in_a_handler_ends_no_thread_of_the_package(raising: Any, capsys: Any) -> None:
+    """It would leave records without an outcome: of the answer that the I/O thread works on when it logs."""
+    raising(SystemExit())
+    with FakeKafka(topics={"t": 3}) as kafka:
+        producer = Producer(bootstrap_servers=kafka.bootstrap_servers)
+        sent = [
+            producer.send("t", b"v", partition=number, on_delivery=lambda *_: 1 / 0) for number in range(3)
+        ]
+        assert [delivery.exception(SOON) for delivery in sent] == [None] * 3
+        assert producer._core.thread.is_alive()
+        producer._core.parts.io_thread.initiate_close()  # close() itself may log on this thread
+        assert producer._core.ended.wait(SOON)
+        producer._core.end_close()
+    assert "SystemExit" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("old", [False, True], ids=["new broker", "old broker"])
 def test_a_handler_that_raises_fails_no_record(raising: Any, capsys: Any, old: bool) -> None:
     """At every place of a record's way where something is told: connecting, converting, retrying, losing a broker."""

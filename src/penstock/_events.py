@@ -13,7 +13,8 @@ Rules:
 4. No lock is taken here, and `tell` is called with none held: a handler of the log may call anything.
 5. No contents of records, no texts of errors, nothing secret in a field.
 6. An error of a handler or a filter does not leave `tell`: the caller may be the I/O thread, in the middle of
-   anything. As for the handlers of `logging` itself it goes to stderr; and it counts.
+   anything. As for the handlers of `logging` itself it goes to stderr; and it counts. Ctrl-C and SystemExit do leave it
+   on a thread of the application, but not on one of the package: the records that it works on would have no outcome.
 """
 
 from __future__ import annotations
@@ -224,6 +225,7 @@ class ClientEvents:
 
 class _Thread(threading.local):
     works_for: ClientEvents | None = None
+    is_of_package = False  # it works for one client only
 
 
 _thread = _Thread()
@@ -237,6 +239,7 @@ def current() -> ClientEvents | None:
 def work_for(events: ClientEvents | None) -> None:
     """From now on this thread works for that client alone."""
     _thread.works_for = events
+    _thread.is_of_package = events is not None
 
 
 @contextlib.contextmanager
@@ -306,12 +309,14 @@ def tell(  # noqa: PLR0913 - the fields that most events have
     extra = {PREFIX + name: value for name, value in fields.items() if value is not None}
     try:
         log.log(level, text, *args, exc_info=exc_info, extra=extra, stacklevel=depth + 1)
-    except Exception as failure:  # noqa: BLE001 - of the user's handler or filter; it is told on stderr
+    except BaseException as failure:  # of the user's handler or filter; it is told on stderr
+        if not isinstance(failure, Exception) and not _thread.is_of_package:
+            raise
         _tell_of_the_log(failure, log, event, client)
 
 
 def _tell_of_the_log(
-    failure: Exception, log: logging.Logger, event: Event, client: ClientEvents | None
+    failure: BaseException, log: logging.Logger, event: Event, client: ClientEvents | None
 ) -> None:
     """Write to stderr what a handler or a filter has raised, as `logging.Handler.handleError` does.
 

@@ -11,10 +11,11 @@ import importlib
 import logging
 import os
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
 from penstock._events import Event, current, tell, tell_error
+from penstock._last_calls import LastCall
 
 if TYPE_CHECKING:
     from penstock._metrics import HistogramMetric, MetricsRegistry, MetricValue
@@ -109,17 +110,13 @@ class Reporting:
             except Exception as error:  # noqa: BLE001 - it is logged
                 self._tell("the metric reporter %s could not be started", reporter, error)
 
-    def stop(self) -> None:
-        """The producer is closed. Ctrl-C in one reporter does not keep it from the next."""
-        with ExitStack() as stack:
-            for reporter in reversed(self._reporters):
-                stack.callback(self._stop, reporter)
-
-    def _stop(self, reporter: MetricReporter) -> None:
-        try:
-            reporter.stop(self.source)
-        except Exception as error:  # noqa: BLE001 - it is logged
-            self._tell("the metric reporter %s could not be stopped", reporter, error)
+    def stops(self) -> list[LastCall]:
+        """What is called when the producer is closed."""
+        text = "the metric reporter %s could not be stopped"
+        return [
+            LastCall(partial(reporter.stop, self.source), partial(self._tell, text, reporter))
+            for reporter in self._reporters
+        ]
 
     def _tell(self, text: str, reporter: MetricReporter, error: Exception) -> None:
         tell_error(

@@ -28,6 +28,7 @@ from penstock._ticket import Ticket
 from penstock.errors import IllegalStateError
 from penstock.producer import lifecycle
 from penstock.producer.assembly import ProducerParts
+from penstock.producer.io.thread import IOThread
 
 SECONDS = 200.0  # for a program that takes one on an idle machine
 PRELUDE = """
@@ -769,6 +770,42 @@ def test_a_producer_whose_thread_cannot_start_leaves_nothing_open(broker, monkey
         parts.client.ready(parts.metadata.nodes()[0], 0.0)
 
 
+@pytest.mark.parametrize("works", [True, False], ids=["the thread works", "the thread comes later"])
+def test_ctrl_c_while_the_thread_starts_leaves_nothing_open(broker, monkeypatch, caplog, works):
+    """Its starter waits for its first step, and cannot know whether the thread comes."""
+    started = threading.Event()
+    start, run = threading.Thread.start, IOThread.run
+    threads, made = [], []
+    client_of = lifecycle.assemble
+
+    def run_and_say(io_thread):
+        started.set()
+        run(io_thread)
+
+    def interrupt(thread):
+        threads.append(thread)
+        if works:
+            start(thread)
+            assert started.wait(60)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(lifecycle, "assemble", lambda config: made.append(client_of(config)) or made[-1])
+    monkeypatch.setattr(IOThread, "run", run_and_say)
+    with monkeypatch.context() as patched:
+        patched.setattr(threading.Thread, "start", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            Producer(bootstrap_servers=broker.address)
+    (thread,), (parts,) = threads, made
+    if not works:
+        start(thread)
+    thread.join(60)
+    assert not thread.is_alive()
+    assert started.is_set() is works
+    with pytest.raises(IllegalStateError, match="the client is closed"):
+        parts.client.ready(parts.metadata.nodes()[0], 1e12)
+    assert "unexpected error" not in caplog.text
+
+
 def test_a_close_after_one_that_was_interrupted_at_its_beginning_delivers(broker, monkeypatch):
     linger = {"linger_ms": 1_000_000, "delivery_timeout_ms": 2_000_000}
     closed: list[int] = []
@@ -843,6 +880,36 @@ def test_ctrl_c_in_the_code_of_a_plugin_does_not_keep_the_others_open(broker):
         producer.close()
     producer.close()
     assert ended == ["y", "z", "b", "a"]
+
+
+def test_ctrl_c_before_the_first_plugin_is_closed_leaves_them_to_the_next_close(broker):
+    closed: list[int] = []
+
+    class Closes(Interceptor):
+        def close(self):
+            closed.append(1)
+
+    class InterruptedLock:
+        """Ctrl-C comes when it has been let go."""
+
+        def __enter__(self):
+            return True
+
+        def __exit__(self, *_):
+            raise KeyboardInterrupt
+
+    producer = Producer(bootstrap_servers=broker.address, interceptors=[Closes()])
+    core = producer._core
+    lock, core._lock = core._lock, InterruptedLock()
+    with pytest.raises(KeyboardInterrupt):
+        producer.close()
+    assert closed == []
+    assert core in lifecycle._living  # the end of the program would close it as well
+    core._lock = lock
+    producer.close()
+    producer.close()
+    assert closed == [1]
+    assert core not in lifecycle._living
 
 
 def test_calls_that_wait_for_the_end_are_released_when_the_io_thread_dies():

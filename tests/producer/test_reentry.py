@@ -19,7 +19,7 @@ import pytest
 from producer.fakes_sender import Rig
 from producer.fakes_txn import GateRig
 
-from penstock import BulkDelivery, Producer, ProducerRecord, Serializer
+from penstock import BulkDelivery, Interceptor, Producer, ProducerRecord, Serializer
 from penstock._locks import inside, new_lock
 from penstock._short_lock_cy import is_compiled
 from penstock._ticket import Ticket
@@ -574,6 +574,85 @@ def test_an_error_while_one_fails_keeps_no_other_from_failing_at_the_end():
     with pytest.raises(RuntimeError, match="planted"):
         deferred.fail_all(ProducerClosedError("closed"))
     assert [type(delivery.exception(0)) for delivery in deliveries] == [ProducerClosedError] * 3
+
+
+def test_one_that_comes_behind_the_end_of_the_io_thread_is_refused():
+    """Between its look and its place among those put aside, while nothing else waits: no turn would append it."""
+    rig = Rig()
+    rig.know("t")
+    later = rig.parts.send_path.later(ProducerRecord("t", b"late"), None)
+    deferred = rig.parts.accumulator.deferred
+    rig.parts.io_thread.initiate_close()
+    rig.run_to_end()
+    with pytest.raises(ProducerClosedError):
+        deferred.put_aside(later, None, 1.0)
+    assert deferred.all_appended().done
+    assert deferred.results() == []
+
+
+def test_a_flush_that_has_seen_one_behind_the_end_of_the_io_thread_goes_on(monkeypatch):
+    rig = Rig()
+    rig.know("t")
+    later = rig.parts.send_path.later(ProducerRecord("t", b"late"), None)
+    deferred = rig.parts.accumulator.deferred
+    rig.parts.io_thread.initiate_close()
+    rig.run_to_end()
+    waits: list[Any] = []
+    take = deferred._take
+
+    def flush_first(record: Any) -> bool:
+        waits.extend((rig.parts.accumulator.flush(), deferred.all_appended()))
+        assert not any(ticket.done for ticket in waits)
+        return take(record)
+
+    monkeypatch.setattr(deferred, "_take", flush_first)
+    with pytest.raises(ProducerClosedError):
+        deferred.put_aside(later, None, 1.0)
+    assert [ticket.done for ticket in waits] == [True, True]
+
+
+class Seeing(Interceptor):
+    """Sees records that are sent, and what becomes of them."""
+
+    def __init__(self) -> None:
+        self.sent: list[Any] = []
+        self.told: list[Any] = []
+
+    def on_send(self, record: ProducerRecord) -> ProducerRecord:
+        self.sent.append(record.value)
+        return record
+
+    def on_acknowledgement(self, metadata: object, error: BaseException | None) -> None:
+        self.told.append(error)
+
+
+@pytest.mark.parametrize("begun", [False, True], ids=["not begun", "waiting"])
+def test_interceptors_are_told_of_what_a_forced_close_fails_before_its_callback_is(begun):
+    seeing = Seeing()
+    rig = Rig(interceptors=[seeing])
+    delivery = aside(rig, lambda *args: seeing.told.append("callback"), topic="unknown", value=b"v")
+    if begun:
+        rig.turn()
+    rig.parts.io_thread.force_close()
+    rig.run_to_end()
+    assert seeing.sent == [b"v"]
+    assert [type(told) for told in seeing.told] == [ProducerClosedError, str]
+    assert isinstance(delivery.exception(0), ProducerClosedError)
+
+
+def test_interceptors_are_told_of_what_cannot_be_put_aside(monkeypatch):
+    monkeypatch.setattr(deferring, "_MOST_BYTES", 100)
+    seeing = Seeing()
+    rig = Rig(interceptors=[seeing])
+    with pytest.raises(ReentrantCallError) as caught:
+        aside(rig, topic="unknown", value=b"v" * 101)
+    assert seeing.told == [caught.value]
+    later = rig.parts.send_path.later(ProducerRecord("unknown", b"v"), None)
+    rig.parts.io_thread.force_close()
+    rig.run_to_end()
+    with pytest.raises(ProducerClosedError):
+        rig.parts.accumulator.deferred.put_aside(later, None, 1.0)
+    assert [type(told) for told in seeing.told] == [ReentrantCallError, ProducerClosedError]
 
 
 def test_one_that_comes_behind_the_end_of_its_transaction_is_told_in_the_log(caplog):

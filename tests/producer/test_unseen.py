@@ -368,6 +368,21 @@ def test_what_is_kept_until_the_program_ends_is_told_together(told):
     assert len(told()) == 1
 
 
+@pytest.mark.parametrize("is_held", [True, False], ids=["held", "dropped"])
+def test_failures_are_told_at_exit_although_the_io_thread_is_stuck(told, is_held):
+    """Code of the application holds it: it takes no turn any more."""
+    rig = a_rig()
+    kept = [rig.send("t", b"v")]
+    refuse(rig)
+    if not is_held:
+        kept.clear()
+    assert told() == []
+    unseen.tell_at_exit()
+    (line,) = told()
+    assert line.startswith("1 record for topic 't' failed")
+    assert not unseen._late
+
+
 def test_a_failure_that_is_noted_while_another_is_logged_is_told_as_well(told, monkeypatch):
     rig = a_rig()
     kept = failed_before_the_end(rig, "t", "u")
@@ -523,6 +538,24 @@ def test_a_failure_whose_logging_ctrl_c_interrupts_is_logged_at_exit(told, monke
     unseen.tell_at_exit()
     assert told()[0].startswith("3 records for topic 't' failed")
     assert not unseen._late
+
+
+def test_ctrl_c_while_one_is_logged_at_exit_keeps_no_other_from_the_log(told, monkeypatch):
+    rigs = [a_rig(), a_rig()]
+    kept = [failed_before_the_end(rig, "t") for rig in rigs]
+    tell, interrupted = unseen.tell, []
+
+    def interrupt_first(*args: Any, **fields: Any) -> None:
+        tell(*args, **fields)
+        if not interrupted:
+            interrupted.append(True)
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(unseen, "tell", interrupt_first)
+    with pytest.raises(KeyboardInterrupt):
+        unseen.tell_at_exit()
+    assert len(told()) == 2
+    del kept
 
 
 def test_finalizers_take_no_lock(told):

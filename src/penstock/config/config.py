@@ -145,14 +145,19 @@ class ProducerConfig:
 
     def close_plugins(self) -> None:
         """Close serializers, partitioner and interceptors; errors are logged."""
-        Plugins(
+        self.plugins.close()
+
+    @property
+    def plugins(self) -> Plugins:
+        """The objects of the application."""
+        return Plugins(
             self.key_serializer,
             self.value_serializer,
             self.partitioner,
             self.interceptors,
             self.metric_reporters,
             self.tracing,
-        ).close()
+        )
 
     def __repr__(self) -> str:
         values = self.as_dict()

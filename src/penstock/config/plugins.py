@@ -13,9 +13,11 @@ import contextlib
 import importlib
 import logging
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, NamedTuple
 
 from penstock._events import Event, tell_error
+from penstock._last_calls import LastCall, LastCalls
 from penstock.config.keys import KEYS
 from penstock.config.kinds import Kind
 from penstock.errors import ConfigError
@@ -79,9 +81,16 @@ class Plugins(NamedTuple):
 
         Reporters and tracing are not closed: one of them serves all producers of a process.
         """
-        with contextlib.ExitStack() as made:
-            for plugin in (self.key_serializer, self.value_serializer, self.partitioner, *self.interceptors):
-                made.callback(close_quietly, plugin)
+        LastCalls(self.closes()).make()
+
+    def closes(self) -> list[LastCall]:
+        """What is called for that, in order."""
+        plugins = (self.key_serializer, self.value_serializer, self.partitioner, *self.interceptors)
+        return [
+            LastCall(close, partial(_tell_not_closed, plugin))
+            for plugin in reversed(plugins)
+            if (close := getattr(plugin, "close", None)) is not None
+        ]
 
 
 def without_plugins(values: Mapping[str, Any]) -> dict[str, Any]:
@@ -126,11 +135,15 @@ def close_quietly(plugin: Any) -> None:
     try:
         close()
     except Exception as error:  # noqa: BLE001 - it is logged
-        name = type(plugin).__qualname__
-        tell_error(
-            _logger, Event.PLUGIN_CLOSE_FAILED, "closing %s failed", name,
-            plugin=name, error=error,
-        )  # fmt: skip
+        _tell_not_closed(plugin, error)
+
+
+def _tell_not_closed(plugin: Any, error: Exception) -> None:
+    name = type(plugin).__qualname__
+    tell_error(
+        _logger, Event.PLUGIN_CLOSE_FAILED, "closing %s failed", name,
+        plugin=name, error=error,
+    )  # fmt: skip
 
 
 class _Loader:

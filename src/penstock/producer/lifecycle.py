@@ -23,6 +23,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from penstock._events import Event, tell, tell_error, working_for
+from penstock._last_calls import LastCalls
 from penstock._locks import forbid_reentry, new_lock
 from penstock._reporting import show_in_glass_box
 from penstock._ticket import Ticket
@@ -84,7 +85,8 @@ class Core:
 
     def __init__(self, config: ProducerConfig, wording: Wording) -> None:
         # Until all is built: a failed constructor leaves nothing to close.
-        self.closed = self._has_ended_close = True
+        self.closed = True
+        self._ending: LastCalls | None = None
         self.forked = False
         self.config = config
         self.wording = wording
@@ -99,21 +101,27 @@ class Core:
         self.clock = parts.clock
         self.owner = parts.accumulator.owner
         self.max_block = parts.config.max_block_ms / 1000
-        self._lock: Any = new_lock()  # guards _has_ended_close against two threads that close at once
+        self._lock: Any = new_lock()  # guards _ending against two threads that close at once
         self._at_end: list[Callable[[], None]] = []  # what the I/O thread does last; it alone adds to it
         self.ended: Ticket[None] = Ticket("the end of the I/O thread")
+        starts = [None]  # taken by the thread when it begins, or by this one if it must not begin any more
         self.thread = threading.Thread(
-            target=_work,
-            args=(parts.io_thread, self.ended, self._at_end),
+            target=_begin_work,
+            args=(starts, parts.io_thread, self.ended, self._at_end),
             name=f"penstock-producer-{parts.config.client_id}",
             daemon=True,
         )
+        ending = LastCalls([*parts.reporting.stops(), *parts.config.plugins.closes()])
         try:
             self.thread.start()
         except BaseException:
-            parts.client.close()  # there is no thread that would
+            # Ctrl-C may come when the thread works: then it ends the parts itself.
+            parts.begin_close()
+            parts.io_thread.force_close()
+            if _try_take(starts):
+                parts.client.close()
             raise
-        self.closed = self._has_ended_close = False
+        self.closed, self._ending = False, ending
         register(self)
         ended = self.ended  # and not the Core: a reporter keeps what it is given
         parts.reporting.start(lambda: ended.done)
@@ -322,19 +330,23 @@ class Core:
         self.parts.begin_close()
 
     def end_close(self) -> None:
-        """A call of close has done its work: close what is the user's. Once; later calls do nothing.
+        """A call of close has done its work: stop the reporters, and close the plugins. Once; later calls do nothing.
 
-        Ctrl-C in the code of one plugin does not keep the others open: no later call would close them.
+        Ctrl-C in the code of one plugin does not keep the others open. If it comes elsewhere, the next call, or the end
+        of the program, goes on with what is left.
         """
-        with self._lock:
-            if self._has_ended_close:
-                return
-            self._has_ended_close = True
+        ending: LastCalls | None = None
         try:
-            unregister(self)
-            self.parts.reporting.stop()
+            with self._lock:
+                ending, self._ending = self._ending, None
+            if ending is not None:
+                ending.make()
         finally:
-            self.config.close_plugins()
+            if ending is not None:
+                if ending.left:
+                    self._ending = ending
+                else:
+                    unregister(self)
 
     def end_close_on_io_thread(self) -> None:
         """The same for a call in a callback: when the thread ends, since plugins hear of further records until then."""
@@ -354,7 +366,7 @@ class Core:
         # Forgotten without close(), or after one that Ctrl-C interrupted: let the I/O thread finish by itself. At exit
         # this has been done before.
         # No lock may be taken here: this can run in the middle of anything, on a thread that holds that very lock.
-        if not getattr(self, "forked", True) and not getattr(self, "_has_ended_close", True):
+        if not getattr(self, "forked", True) and getattr(self, "_ending", None) is not None:
             accumulator, name = self.parts.accumulator, repr(self)
             left = accumulator.incomplete_records()
             self.closed = True
@@ -400,6 +412,22 @@ class Core:
         else:
             self.warn_of_thread()
         self.end_close()
+
+
+def _begin_work(
+    starts: list[None], io_thread: IOThread, ended: Ticket[None], at_end: list[Callable[[], None]]
+) -> None:
+    if _try_take(starts):
+        _work(io_thread, ended, at_end)
+
+
+def _try_take(starts: list[None]) -> bool:
+    """Take the only entry; False if the other thread has."""
+    try:
+        starts.pop()
+    except IndexError:
+        return False
+    return True
 
 
 def _work(io_thread: IOThread, ended: Ticket[None], at_end: list[Callable[[], None]]) -> None:

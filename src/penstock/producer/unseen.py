@@ -14,7 +14,7 @@ Rules:
    When the I/O thread ends, all that was counted is logged, and the first failure after that is logged at once again.
 3. After the end of the I/O thread no timer is left: failures that were counted then are logged with the next one after
    the minute, of any producer, or when the program ends. At that time all failures of one producer and cause make one
-   warning.
+   warning, also of a producer whose I/O thread did not end because code of the application holds it.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ import atexit
 import logging
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 
 from penstock._events import SECONDS_BETWEEN, Event, current, tell
 from penstock._time import FOREVER
@@ -154,6 +155,7 @@ class UnseenFailures:
         self._ended = False
         self._pid = process.id
         self.events = current()  # those of the client; for the threads of others
+        _all.add(self)
 
     def watch(self, records: UnseenRecords | None) -> None:
         """Hear of those records of a failed batch that nobody will have looked at. I/O thread."""
@@ -167,7 +169,7 @@ class UnseenFailures:
             return  # a fork's copy: the parent tells
         self._noted.append((topic, error, count))
         self.has_news = True
-        if not self._ended:
+        if not self._ended and not _exit.is_over:
             self._wake()
             return
         _late.add(self)  # until it is logged: Ctrl-C may come before that
@@ -183,7 +185,7 @@ class UnseenFailures:
             self.maybe_tell(self._now())
 
     def maybe_tell(self, now: float) -> float:
-        """Write to the log what is due; seconds until more will be. I/O thread; after its end, any thread."""
+        """Write to the log what is due; seconds until more will be. I/O thread; after it, or at exit, any thread."""
         while True:
             taken: list[None] = []
             try:
@@ -263,6 +265,8 @@ _exit = _Exit()
 _watched: WeakBag[UnseenRecords | UnseenRows] = WeakBag()
 # Those that have failures to log although their I/O thread has ended; a strong reference, or the count would be lost.
 _late: set[UnseenFailures] = set()
+# All of them: at exit the I/O thread of one may still be held by code of the application.
+_all: WeakBag[UnseenFailures] = WeakBag()
 
 
 def tell_at_exit() -> None:
@@ -273,8 +277,9 @@ def tell_at_exit() -> None:
             failures_held.tell()
     finally:
         _exit.sums_up = False
-    for failures in _late.copy():
-        failures.tell_all()
+        with ExitStack() as stack:  # Ctrl-C while one is logged keeps no other from the log
+            for failures in {*_late.copy(), *_all}:
+                stack.callback(failures.tell_all)
 
 
 def _end_of_exit() -> None:

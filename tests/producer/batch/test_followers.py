@@ -155,6 +155,26 @@ def test_done_callbacks_are_removed_by_record_and_function() -> None:
     assert told == [other, mine]
 
 
+def test_a_done_callback_may_remove_one_behind_it() -> None:
+    batch = BatchResult("t", 0)
+    delivery = Delivery(batch, 0)
+    told: list[str] = []
+    removed: list[int] = []
+
+    def remove(_: Delivery) -> None:
+        removed.append(delivery.remove_done_callback(second))
+
+    def second(_: Delivery) -> None:
+        told.append("second")
+
+    delivery.add_done_callback(remove)
+    delivery.add_done_callback(second)
+    batch.settle(0)
+    assert removed == [1]
+    assert told == []
+    assert batch.followers.entries == []
+
+
 def test_after_a_split_a_follower_goes_on_to_its_piece() -> None:
     whole, piece = Result(), Result()
     told: list[Any] = []

@@ -9,7 +9,7 @@ import pytest
 from producer.fakes_sender import Rig
 from producer.fakes_txn import GateRig
 
-from penstock._stats_cy import ACTIVITIES, CALLBACKS
+from penstock._stats_cy import ACTIVITIES, CALLBACKS, SEALING
 from penstock.error_codes import ErrorCode
 from penstock.producer.io.metric_names import BATCH_GROUP, IO_GROUP, LEAVING_REASONS
 
@@ -203,12 +203,19 @@ def test_the_callbacks_of_a_batch_without_an_answer_count_as_well_and_so_does_it
 def test_a_batch_that_the_broker_has_already_counts_as_delivered():
     rig = Rig()
     rig.know("t")
-    rig.send("t", b"x", on_delivery=lambda *_: rig.clock.advance(1.0))
+    seen = []
+
+    def slow(*_: object) -> None:
+        seen.append(rig.metrics()["record-delivery-time-max"])
+        rig.clock.advance(1.0)
+
+    rig.send("t", b"x", on_delivery=slow)
     rig.await_request()
     rig.answer(error_code=ErrorCode.DUPLICATE_SEQUENCE_NUMBER)
     metrics = rig.metrics()
     assert metrics["callback-time-max"] == pytest.approx(1000)
     assert metrics["record-delivery-time-max"] >= 0
+    assert seen == [metrics["record-delivery-time-max"]]  # it was counted before it was told
 
 
 def test_the_callbacks_of_single_refused_records_count_as_well():
@@ -223,6 +230,15 @@ def test_the_callbacks_of_single_refused_records_count_as_well():
     )
     assert refused.done()
     assert rig.metrics()["callback-time-max"] == pytest.approx(1000)
+
+
+def test_after_callbacks_the_thread_does_what_it_did_before():
+    rig = Rig()
+    metrics = rig.parts.sender_metrics
+    metrics.enter(SEALING)
+    with metrics.callbacks():
+        assert metrics.time.activity == CALLBACKS
+    assert metrics.time.activity == SEALING
 
 
 def test_the_activities_of_the_thread_are_all_its_time():

@@ -204,9 +204,10 @@ class Followers:
             waiter.set()
         while self._by_record:
             for index in list(self._by_record):  # as it is now: others may add to it
-                entries: list = self._by_record.pop(index)
+                entries: list = self._by_record[index]
                 while (entry := _take_first(entries)) is not None:
-                    self._tell(entry)
+                    self._tell(entry)  # which may remove one behind it
+                del self._by_record[index]
 
     def _tell(self, follower: Follower) -> None:
         """Call a follower; after a split, let it follow the piece that answers for its record."""

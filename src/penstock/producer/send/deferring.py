@@ -5,7 +5,8 @@ That call may hold a lock, so the record cannot be appended there. It is looked 
 caller gets a Delivery; the I/O thread appends it in its next turn, by the same steps as `send`.
 
 Rules:
-1. To put a record aside takes no lock and waits for nothing. Everything else here belongs to the I/O thread.
+1. To put a record aside takes no lock and waits for nothing. Everything else here belongs to the I/O thread. Who puts
+   a record aside after the end of that thread, takes it back and raises.
 2. A record that was put aside counts as accepted: flush, commit and close wait for it. Where it cannot be appended
    within max.block.ms, or no broker lets this client in meanwhile, its Delivery fails, and so does the transaction that
    it was sent in.
@@ -35,6 +36,7 @@ log = logging.getLogger("penstock.producer")
 # What may wait to be appended: this is not part of buffer.memory, and one collection can run many finalizers.
 _MOST_BYTES = 1024 * 1024
 _AT_A_TIME = 100
+_GONE = object()
 
 
 class LaterRecord(NamedTuple):
@@ -45,12 +47,14 @@ class LaterRecord(NamedTuple):
         encoded: what it is made of.
         steps: append it. They were not begun.
         admitted: raises when it is not accepted any more; asked while the steps wait.
+        on_refused: tells interceptors and tracing the error, where the steps are not run to their end.
     """
 
     topic: str
     encoded: EncodedRecord
     steps: Steps[Delivery]
     admitted: Callable[[], None]
+    on_refused: Callable[[BaseException], None]
 
 
 class _Deferred:
@@ -100,7 +104,8 @@ class DeferredSends:
         self._wake = wake
         self._now = now
         self._unseen = unseen
-        self.waiting: dict[_Deferred, None] = {}  # any thread adds, the I/O thread removes
+        self.waiting: dict[_Deferred, object] = {}  # any thread adds, the I/O thread removes
+        self._end: KafkaError | None = None  # why nothing is appended any more
         self._bytes = 0  # about: threads may add at once, and it starts anew whenever nothing waits
         self.on_waiting: Callable[[bool], None] = _nobody_asks
         self.on_failed: Callable[[KafkaError], bool] = _nobody_tells
@@ -120,19 +125,28 @@ class DeferredSends:
 
         Raises:
             ReentrantCallError: too many records wait already.
+            ProducerClosedError: the I/O thread has ended meanwhile.
         """
         encoded = record.encoded
         if self._bytes + encoded.size_bound > _MOST_BYTES:
-            raise ReentrantCallError(
+            error = ReentrantCallError(
                 f"finalizers and signal handlers have sent {len(self.waiting)} records in the middle of other calls, "
                 "and there is no room for more until the I/O thread has taken them over"
             )
+            record.on_refused(error)
+            raise error
         self._bytes += encoded.size_bound
         key_size, value_size = (-1 if part is None else len(part) for part in (encoded.key, encoded.value))
         result = BatchResult(record.topic, -1, self._owner)
         delivery = Delivery(result, 0, encoded.timestamp, key_size, value_size)
         deadline = self._now() + budget
-        self.waiting[_Deferred(delivery, result, record, on_delivery, deadline, budget)] = None
+        deferred = _Deferred(delivery, result, record, on_delivery, deadline, budget)
+        self.waiting[deferred] = None
+        # Either this sees the end, or `fail_all` sees the record.
+        if self._end is not None and self._take(deferred):
+            self._settle(deferred, self._end)  # for a flush that has seen it
+            record.on_refused(self._end)
+            raise self._end.twin()
         self.on_waiting(True)
         self._wake()
         return delivery
@@ -174,10 +188,10 @@ class DeferredSends:
 
     def fail_all(self, error: KafkaError) -> None:
         """The producer has closed: nothing more is appended. An error of one does not keep the others from failing."""
+        self._end = error
         with ExitStack() as stack:
             for deferred in reversed(list(self.waiting)):
-                stack.callback(self._fail, deferred, error)
-                stack.callback(deferred.record.steps.close)
+                stack.callback(self._fail, deferred, error, is_unfinished=True)
 
     def _go_on(self, deferred: _Deferred, now: float) -> None:
         """Run the steps of a record until they are over, or have to wait."""
@@ -199,19 +213,35 @@ class DeferredSends:
         deferred.result.forward([(-index, result)])
         deferred.appended.complete(None)
 
-    def _fail(self, deferred: _Deferred, error: KafkaError) -> None:
+    def _fail(self, deferred: _Deferred, error: KafkaError, *, is_unfinished: bool = False) -> None:
+        """Fail a record; `is_unfinished`: its steps are not over, and so have told nobody."""
         is_told = False
         try:
             # First, and while it still waits: nobody may commit without it.
             is_told = self.on_failed(error)
         finally:
-            del self.waiting[deferred]
-            if deferred.on_delivery is not None:
-                deferred.result.callbacks.append((deferred.delivery, deferred.on_delivery))
-            deferred.result.settle(error=error, count=1)
-            if not is_told:
-                self._unseen.watch(deferred.result.unseen)
-            deferred.appended.complete(None)
+            if self._take(deferred):
+                try:
+                    if is_unfinished:
+                        deferred.record.steps.close()
+                        deferred.record.on_refused(error)
+                finally:
+                    self._tell(deferred, error, is_told)
+
+    def _tell(self, deferred: _Deferred, error: KafkaError, is_told: bool) -> None:
+        if deferred.on_delivery is not None:
+            deferred.result.callbacks.append((deferred.delivery, deferred.on_delivery))
+        self._settle(deferred, error, count=1)
+        if not is_told:
+            self._unseen.watch(deferred.result.unseen)
+
+    def _settle(self, deferred: _Deferred, error: KafkaError, count: int = 0) -> None:
+        deferred.result.settle(error=error, count=count)
+        deferred.appended.complete(None)
+
+    def _take(self, deferred: _Deferred) -> bool:
+        """Remove a record; False when another thread has removed it."""
+        return self.waiting.pop(deferred, _GONE) is not _GONE
 
 
 def _next_answer(deferred: _Deferred, now: float) -> Callable[[], Any] | None:

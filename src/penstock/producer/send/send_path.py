@@ -220,6 +220,7 @@ class SendPath:
             encoded,
             self._append_later(record, encoded, on_delivery, reached, admitted),
             admitted,
+            lambda error: self._tell_refused(record, reached, error),
         )
 
     def _begin(self, record: ProducerRecord, reached: _Reached, in_bulk: bool) -> ProducerRecord:
