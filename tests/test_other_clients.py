@@ -135,6 +135,11 @@ def test_metadata_answers_for_what_another_clients_message_has() -> None:
     assert {"offset", "topic_partition"} <= set(dir(metadata))
 
 
+def test_the_latency_of_another_clients_message_is_the_time_until_it_is_delivered() -> None:
+    with pytest.raises(AttributeError, match=r"metrics\(\) has record-delivery-time-avg, for all records$"):
+        RecordMetadata("t", 0, 1, 2, 3, 4).latency()  # type: ignore[attr-defined]
+
+
 @pytest.mark.parametrize("name", OF_PACKAGES)
 def test_the_package_answers_for_names_of_other_packages(name: str) -> None:
     assert not hasattr(penstock, name)

@@ -67,7 +67,7 @@ OF_METADATA: Final[Mapping[str, str]] = MappingProxyType(
         "value": _BIND,
         "headers": _BIND,
         "set_headers": _BIND,
-        "latency": "producer.metrics() has request-latency-avg",
+        "latency": "producer.metrics() has record-delivery-time-avg, for all records",
         "timestamp_type": "`timestamp` is a number of milliseconds, the broker's if the topic uses LogAppendTime",
         "leader_epoch": "leave it out",
     }

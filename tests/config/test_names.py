@@ -256,8 +256,8 @@ def test_another_spelling_of_crc32_is_answered(partitioner):
 @pytest.mark.parametrize("partitioner", ["murmur", "RoundRobinPartitioner", "default"])
 def test_a_word_that_is_no_partitioner_is_answered(partitioner):
     assert refusal(partitioner=partitioner) == (
-        f"partitioner.class={partitioner!r} is not known; there is 'crc32', or write 'module:attribute'. Without a "
-        "partitioner keys are placed as by Java's client"
+        f"partitioner.class={partitioner!r} is not known; there is 'crc32', or write 'module:attribute', such as "
+        "'penstock.partitioners:RoundRobinPartitioner'. Without a partitioner keys are placed as by Java's client"
     )
 
 

@@ -402,8 +402,8 @@ def refuse_partitioner(name: str) -> None:
                 f"partitioner.class={name!r} is not known; did you mean {CRC32!r}?", "partitioner.class"
             )
         raise ConfigError(
-            f"partitioner.class={name!r} is not known; there is {CRC32!r}, or write 'module:attribute'. Without a "
-            "partitioner keys are placed as by Java's client",
+            f"partitioner.class={name!r} is not known; there is {CRC32!r}, or write 'module:attribute', such as "
+            "'penstock.partitioners:RoundRobinPartitioner'. Without a partitioner keys are placed as by Java's client",
             "partitioner.class",
         )
     way_out = _WAYS_OUT.get(word, f"write a partitioner that does the same{_OR_MURMUR2}")
