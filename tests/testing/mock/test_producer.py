@@ -206,6 +206,14 @@ def test_a_topic_without_partitions_is_refused() -> None:
         MockProducer(topics={"orders": 0})
 
 
+@pytest.mark.parametrize("topics", [["orders"], "orders", 3, {"orders": "3"}, {"orders": True}, {1: 2}])
+def test_topics_that_are_no_mapping_to_numbers_are_refused(topics: Any) -> None:
+    with pytest.raises(
+        TypeError, match=r"topics are names with numbers of partitions, like {'orders': 3}, not"
+    ):
+        MockProducer(topics=topics)
+
+
 @pytest.mark.parametrize(
     ("call", "error"),
     [
