@@ -171,6 +171,8 @@ def test_names_of_java_serializers(java, ours):
         ({"value_serializer": "io.confluent.kafka.serializers.KafkaAvroSerializer"}, "no counterpart"),
         ({"value_serializer": "avro"}, "or give an object, such as"),
         ({"interceptors": ["watch"]}, "module:attribute'$"),
+        ({"metric_reporters": "prometheus"}, "such as 'penstock.watching.prometheus:collector'$"),
+        ({"tracing": "otel"}, "such as 'penstock.watching.opentelemetry:calls'$"),
         ({"interceptors": ["shop.watch.Watch"]}, "module:attribute': 'shop.watch:Watch'$"),
         ({"value_serializer": "org.apache.kafka.common.serialization.NoSerializer"}, "no counterpart"),
         (

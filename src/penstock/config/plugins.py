@@ -54,6 +54,10 @@ _JAVA_ADVICE: Mapping[str, str] = {
     ),
 }
 _SERIALIZERS = ("key.serializer", "value.serializer")
+_OURS = {  # of Penstock's own, one
+    "metric.reporters": "penstock.watching.prometheus:collector",
+    "tracing": "penstock.watching.opentelemetry:calls",
+}
 _OUR_MODULES = ("", "penstock", "penstock.serializers", "serializers")
 # Words that somebody might write for a serializer, in lower case.
 _SERIALIZERS_BY_WORD: Mapping[str, str] = {
@@ -237,7 +241,7 @@ def _meant_by(name: str, option: str) -> str:
         return f": {module_name + ':' + attribute!r}"
     if option in _SERIALIZERS:
         return ", or give an object, such as penstock.serializers.JsonSerializer()"
-    return ""
+    return f", such as {_OURS[option]!r}" if option in _OURS else ""
 
 
 def _as_partitioner(plugin: Any, option: str) -> Any:
