@@ -47,6 +47,9 @@ def producer(request: pytest.FixtureRequest) -> Any:
         ("poll", "leave it out: nothing need be called for callbacks to run"),
         ("list_topics", "use partitions_for(topic)"),
         ("purge", "close(timeout=0)"),
+        # Not partitions_for: it answers from memory once it knows the topic.
+        ("bootstrap_connected", "use penstock.control.ControlClient(config).brokers(timeout=5)"),
+        ("set_sasl_credentials", "write the password as ${file:...}: a changed file is read again"),
         ("begin", "use begin_transaction()"),
         ("start", "leave it out: the producer is ready when it is made"),
         ("stop", "close()"),
