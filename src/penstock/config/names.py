@@ -319,6 +319,8 @@ def unknown_options(names: Sequence[UnknownName]) -> ConfigError:
     ]
     if len(names) == 1:
         return ConfigError(f"unknown option {explained[0]}", names[0].shown)
+    # They have numbers because commands print an error in one line.
+    explained = [f"{number}. {text}" for number, text in enumerate(explained, 1)]
     rest = names[_MOST_EXPLAINED:]
     if rest:
         explained.append(f"and {', '.join(repr(each.shown) for each in rest)}")
