@@ -385,6 +385,7 @@ def test_what_callbacks_raise_is_logged_and_breaks_nothing(caplog: pytest.LogCap
     producer.complete_next()
     assert delivery.done()
     assert [record.exc_text.count("callback trouble") > 0 for record in caplog.records] == [True, True]
+    assert "on_delivery callback for orders-0 raised (it is called with (metadata, error))" in caplog.text
 
 
 def test_a_callback_may_send_but_not_wait() -> None:
