@@ -47,6 +47,9 @@ def producer(request: pytest.FixtureRequest) -> Any:
         ("poll", "leave it out: nothing need be called for callbacks to run"),
         ("list_topics", "use partitions_for(topic)"),
         ("purge", "close(timeout=0)"),
+        # Not partitions_for: it answers from memory once it knows the topic.
+        ("bootstrap_connected", "use penstock.control.ControlClient(config).brokers(timeout=5)"),
+        ("set_sasl_credentials", "write the password as ${file:...}: a changed file is read again"),
         ("begin", "use begin_transaction()"),
         ("start", "leave it out: the producer is ready when it is made"),
         ("stop", "close()"),
@@ -133,6 +136,11 @@ def test_metadata_answers_for_what_another_clients_message_has() -> None:
     )
     assert pickle.loads(pickle.dumps(metadata)) == metadata
     assert {"offset", "topic_partition"} <= set(dir(metadata))
+
+
+def test_the_latency_of_another_clients_message_is_the_time_until_it_is_delivered() -> None:
+    with pytest.raises(AttributeError, match=r"metrics\(\) has record-delivery-time-avg, for all records$"):
+        RecordMetadata("t", 0, 1, 2, 3, 4).latency()  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize("name", OF_PACKAGES)

@@ -42,8 +42,8 @@ with Producer("producer.properties", client_id="orders") as producer:
 ```
 
 Values may be strings, as in properties files: `"true"`, `"20"`, `"host1:9092, host2:9092"`. Whatever is wrong is a
-`ConfigError` when the producer is made: an unknown name (the error suggests the one to use), a value that is not
-allowed, an option given twice with different values, options that contradict each other.
+`ConfigError` when the producer is made: unknown names (one error has them all, and suggests the ones to use), a value
+that is not allowed, an option given twice with different values, options that contradict each other.
 
 A value may stand elsewhere: `${env:NAME}` in any text is an environment variable, `${file:PATH}` the content of a file,
 `${file:PATH:KEY}` a property of a properties file, `${directory:PATH:NAME}` a file of a directory,
@@ -54,10 +54,10 @@ made, a secret again each time it is used ([security.md](security.md#secrets)).
 _OBJECTS = """\
 ## Objects in options
 
-`key_serializer`, `value_serializer`, `partitioner` and `interceptors` take objects, classes, or names of the form
-`"module:attribute"`. Objects are taken as they are; classes are instantiated, and the new object's
-`configure(config)` is called with all plain options if it has that method. The class names of the Java client's own
-serializers are understood too.
+`key_serializer`, `value_serializer`, `partitioner`, `interceptors`, `metric_reporters` and `tracing` take objects,
+classes, or names of the form `"module:attribute"`. Objects are taken as they are; classes are instantiated, and the new
+object's `configure(config)` is called with all plain options if it has that method. If a class needs arguments, give
+an object. The class names of the Java client's own serializers are understood too, but not that of its ListSerializer.
 """
 
 _ORDER_INTRODUCTION = """\

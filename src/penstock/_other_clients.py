@@ -28,11 +28,13 @@ _OF_ALL: Final = {
     "purge": "use {close}(timeout=0), which fails what has no outcome",
     "start": _NOTHING,
     "stop": "use {close}()",
-    "bootstrap_connected": "use partitions_for(topic), which raises where no broker can be reached",
+    "bootstrap_connected": (
+        "use penstock.control.ControlClient(config).brokers(timeout=5), a blocking call; it raises if none answers"
+    ),
     "begin": "use begin_transaction(), or the block `transaction()`",
     "commit": "use commit_transaction(), or the block `transaction()`",
     "abort": "use abort_transaction(), or the block `transaction()`",
-    "set_sasl_credentials": "a changed file or ${{file:...}} reference is read again by itself",
+    "set_sasl_credentials": "write the password as ${{file:...}}: a changed file is read again by itself",
 }
 _OF_BLOCKING: Final = {
     "aclose": "use close()",
@@ -67,7 +69,7 @@ OF_METADATA: Final[Mapping[str, str]] = MappingProxyType(
         "value": _BIND,
         "headers": _BIND,
         "set_headers": _BIND,
-        "latency": "producer.metrics() has request-latency-avg",
+        "latency": "producer.metrics() has record-delivery-time-avg, for all records",
         "timestamp_type": "`timestamp` is a number of milliseconds, the broker's if the topic uses LogAppendTime",
         "leader_epoch": "leave it out",
     }

@@ -368,6 +368,7 @@ def test_a_callback_that_raises_or_gives_a_coroutine_is_told_and_the_others_run(
 
     asyncio.run(main(), debug=True)
     assert "of the callback" in caplog.text
+    assert "on_delivery callback for t-0 raised (it is called with (metadata, error))" in caplog.text
     assert "gave a coroutine" in caplog.text
 
 

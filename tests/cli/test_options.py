@@ -8,7 +8,9 @@ from pathlib import Path
 import pytest
 from cli.support import FakeProducer
 
+from penstock.cli.main import describe_error
 from penstock.cli.options import close_producer, parse_option, producer_config
+from penstock.config.config import ProducerConfig
 from penstock.errors import ConfigError
 
 Parse = Callable[..., argparse.Namespace]
@@ -85,6 +87,15 @@ def test_a_secret_on_the_command_line_is_refused(parse: Parse, name: str) -> Non
 def test_file_that_cannot_be_read(parse: Parse, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"missing\.properties"):
         producer_config(parse("produce", "t", "--config", str(tmp_path / "missing.properties")))
+
+
+def test_several_unknown_options_are_told_apart_in_the_one_line_of_a_command() -> None:
+    names = ["queue.buffering.max.ms", "foo"]
+    with pytest.raises(ConfigError) as caught:
+        ProducerConfig.from_user(dict.fromkeys(names, "1"))
+    assert describe_error(caught.value).startswith(
+        "2 unknown options: 1. 'queue.buffering.max.ms', which is librdkafka's name; use 'linger.ms' here 2. 'foo' ("
+    )
 
 
 @pytest.mark.parametrize("text", ["linger.ms", "=5", " =5"])

@@ -72,10 +72,10 @@ def test_all_unknown_options_are_told_at_once(tmp_path):
     where = f"of {str(path)!r})"
     assert str(caught.value).splitlines() == [
         "4 unknown options:",
-        f"  'message.timeout.ms', which is librdkafka's name; use 'delivery.timeout.ms' here (line 2 {where}",
-        f"  'zookeeper.connect' (line 4 {where}",
-        "  'lingerms'; did you mean 'linger_ms'?",
-        "  'max_batch_size', which is aiokafka's name; use 'batch_size' here",
+        f"  1. 'message.timeout.ms', which is librdkafka's name; use 'delivery.timeout.ms' here (line 2 {where}",
+        f"  2. 'zookeeper.connect' (line 4 {where}",
+        "  3. 'lingerms'; did you mean 'linger_ms'?",
+        "  4. 'max_batch_size', which is aiokafka's name; use 'batch_size' here",
     ]
     assert caught.value.option is None
     assert caught.value.options == ("message.timeout.ms", "zookeeper.connect", "lingerms", "max_batch_size")
@@ -86,7 +86,7 @@ def test_of_very_many_unknown_options_the_last_are_named_only():
     lines = refusal(dict.fromkeys(names, "1")).splitlines()
     assert lines == [
         "23 unknown options:",
-        *(f"  {name!r}" for name in names[:20]),
+        *(f"  {number}. {name!r}" for number, name in enumerate(names[:20], 1)),
         "  and 'x.20', 'x.21', 'x.22'",
     ]
 
@@ -256,8 +256,8 @@ def test_another_spelling_of_crc32_is_answered(partitioner):
 @pytest.mark.parametrize("partitioner", ["murmur", "RoundRobinPartitioner", "default"])
 def test_a_word_that_is_no_partitioner_is_answered(partitioner):
     assert refusal(partitioner=partitioner) == (
-        f"partitioner.class={partitioner!r} is not known; there is 'crc32', or write 'module:attribute'. Without a "
-        "partitioner keys are placed as by Java's client"
+        f"partitioner.class={partitioner!r} is not known; there is 'crc32', or write 'module:attribute', such as "
+        "'penstock.partitioners:RoundRobinPartitioner'. Without a partitioner keys are placed as by Java's client"
     )
 
 

@@ -171,8 +171,26 @@ def test_names_of_java_serializers(java, ours):
         ({"value_serializer": "io.confluent.kafka.serializers.KafkaAvroSerializer"}, "no counterpart"),
         ({"value_serializer": "avro"}, "or give an object, such as"),
         ({"interceptors": ["watch"]}, "module:attribute'$"),
+        ({"metric_reporters": "prometheus"}, "such as 'penstock.watching.prometheus:collector'$"),
+        ({"tracing": "otel"}, "such as 'penstock.watching.opentelemetry:calls'$"),
         ({"interceptors": ["shop.watch.Watch"]}, "module:attribute': 'shop.watch:Watch'$"),
-        ({"value_serializer": "org.apache.kafka.common.serialization.ListSerializer"}, "no counterpart"),
+        ({"value_serializer": "org.apache.kafka.common.serialization.NoSerializer"}, "no counterpart"),
+        (
+            {"value_serializer": "org.apache.kafka.common.serialization.ListSerializer"},
+            r"give an object: penstock.serializers.ListSerializer\(",
+        ),
+        (
+            {"partitioner": "org.apache.kafka.clients.producer.UniformStickyPartitioner"},
+            "set partitioner.ignore.keys=true$",
+        ),
+        ({"value_serializer": "penstock.serializers:ListSerializer"}, "'inner'.*give an object of it"),
+        ({"value_serializer": serializers.ListSerializer}, "cannot be made without arguments"),
+        ({"value_serializer": "str.encode"}, "module:attribute': 'builtins:str.encode'$"),
+        # Java's float has 4 bytes, and its integer too; a float of Python has 8.
+        ({"value_serializer": "FloatSerializer"}, r"write penstock.serializers.Float32Serializer\(\)"),
+        ({"value_serializer": "float"}, r"write penstock.serializers.Float64Serializer\(\)"),
+        ({"value_serializer": "IntegerSerializer"}, r"write penstock.serializers.Int32Serializer\(\)"),
+        ({"value_serializer": "short"}, r"write penstock.serializers.Int16Serializer\(\)"),
         ({"value_serializer": 5}, "int is neither"),
         ({"value_serializer": RandomPartitioner}, "RandomPartitioner is neither"),
         ({"partitioner": shout}, r"partition\(\)"),
@@ -189,6 +207,11 @@ def test_what_cannot_be_had_fails_construction_with_option_and_reason(options, c
     with pytest.raises(ConfigError, match=f"Failed to construct.*{dotted}.*{complaint}") as caught:
         read(**options)
     assert caught.value.__cause__ is not None
+
+
+def test_the_name_that_an_error_suggests_for_a_method_of_a_built_in_class_works():
+    config = read(value_serializer="builtins:str.encode")
+    assert config.value_serializer.serialize("t", MutableHeaders(), "pump") == b"pump"
 
 
 def test_a_failure_closes_what_was_made_and_leaves_objects_alone(caplog):

@@ -166,6 +166,16 @@ def test_an_error_for_one_partition_passes_over_requests_that_are_no_produce(wir
     assert wire.cluster.faults.waiting == []
 
 
+@pytest.mark.parametrize("version", [9, 13])
+def test_an_error_for_one_partition_waits_for_a_request_with_records_for_it(wire: Wire, version: int) -> None:
+    fault = Fault(error=Code.MESSAGE_TOO_LARGE, partitions=[TopicPartition("t", 1)])
+    wire.cluster.faults.add(fault)
+    assert wire.produce(batch(), version=version)["error_code"] == 0
+    assert wire.cluster.faults.waiting == [fault]
+    assert wire.produce(batch(), partition=1, version=version)["error_code"] == Code.MESSAGE_TOO_LARGE
+    assert wire.cluster.faults.waiting == []
+
+
 def test_a_late_answer_holds_up_those_behind_it(wire: Wire) -> None:
     wire.cluster.faults.add(Fault(api=PRODUCE, delay=2.0))
     first = wire.send(PRODUCE, produce_body(wire.cluster, batch()))

@@ -319,6 +319,8 @@ def unknown_options(names: Sequence[UnknownName]) -> ConfigError:
     ]
     if len(names) == 1:
         return ConfigError(f"unknown option {explained[0]}", names[0].shown)
+    # They have numbers because commands print an error in one line.
+    explained = [f"{number}. {text}" for number, text in enumerate(explained, 1)]
     rest = names[_MOST_EXPLAINED:]
     if rest:
         explained.append(f"and {', '.join(repr(each.shown) for each in rest)}")
@@ -402,8 +404,8 @@ def refuse_partitioner(name: str) -> None:
                 f"partitioner.class={name!r} is not known; did you mean {CRC32!r}?", "partitioner.class"
             )
         raise ConfigError(
-            f"partitioner.class={name!r} is not known; there is {CRC32!r}, or write 'module:attribute'. Without a "
-            "partitioner keys are placed as by Java's client",
+            f"partitioner.class={name!r} is not known; there is {CRC32!r}, or write 'module:attribute', such as "
+            "'penstock.partitioners:RoundRobinPartitioner'. Without a partitioner keys are placed as by Java's client",
             "partitioner.class",
         )
     way_out = _WAYS_OUT.get(word, f"write a partitioner that does the same{_OR_MURMUR2}")

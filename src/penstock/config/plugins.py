@@ -9,8 +9,10 @@ Rules:
 
 from __future__ import annotations
 
+import builtins
 import contextlib
 import importlib
+import inspect
 import logging
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -44,7 +46,20 @@ _JAVA_NAMES: Mapping[str, str] = {
     f"{_JAVA_SERIALIZERS}VoidSerializer": "penstock.serializers:VoidSerializer",
     "org.apache.kafka.clients.producer.RoundRobinPartitioner": "penstock.partitioners:RoundRobinPartitioner",
 }
+# What to write for classes that a name alone cannot stand for.
+_JAVA_ADVICE: Mapping[str, str] = {
+    f"{_JAVA_SERIALIZERS}ListSerializer": (
+        "give an object: penstock.serializers.ListSerializer(...) with the serializer of its entries"
+    ),
+    "org.apache.kafka.clients.producer.UniformStickyPartitioner": (
+        "leave it out, and set partitioner.ignore.keys=true"
+    ),
+}
 _SERIALIZERS = ("key.serializer", "value.serializer")
+_OURS = {  # of Penstock's own, one
+    "metric.reporters": "penstock.watching.prometheus:collector",
+    "tracing": "penstock.watching.opentelemetry:calls",
+}
 _OUR_MODULES = ("", "penstock", "penstock.serializers", "serializers")
 # Words that somebody might write for a serializer, in lower case.
 _SERIALIZERS_BY_WORD: Mapping[str, str] = {
@@ -58,11 +73,18 @@ _SERIALIZERS_BY_WORD: Mapping[str, str] = {
     "float": "Float64Serializer",
     "int": "Int64Serializer",
     "long": "Int64Serializer",
+    "short": "Int16Serializer",
     "str": "StringSerializer",
     "text": "StringSerializer",
     "utf-8": "StringSerializer",
     "utf8": "StringSerializer",
     "utf_8": "StringSerializer",
+}
+# Java's names of serializers, in lower case. A float of Java has 4 bytes, one of Python 8.
+_SERIALIZERS_OF_JAVA: Mapping[str, str] = {
+    java.removeprefix(_JAVA_SERIALIZERS).lower(): ours.rpartition(":")[2]
+    for java, ours in _JAVA_NAMES.items()
+    if java.startswith(_JAVA_SERIALIZERS)
 }
 
 
@@ -173,6 +195,7 @@ class _Loader:
             ) from error
 
     def _make(self, cls: type) -> Any:
+        _check_needs_no_argument(cls)
         plugin = cls()
         self._made.callback(close_quietly, plugin)
         configure = getattr(plugin, "configure", None)
@@ -181,9 +204,26 @@ class _Loader:
         return plugin
 
 
+def _check_needs_no_argument(cls: type) -> None:
+    """Say what to give in place of a class that only its user can make."""
+    try:
+        signature = inspect.signature(cls)
+    except (TypeError, ValueError):
+        return  # some built-in classes do not tell
+    try:
+        signature.bind()
+    except TypeError as error:
+        raise TypeError(
+            f"the class {cls.__name__} cannot be made without arguments ({error}); give an object of it, or the name "
+            "of an object as 'module:attribute'"
+        ) from None
+
+
 def _find(name: str, option: str) -> Any:
     """Import what a name stands for."""
     if name.startswith(_JAVA_PREFIXES):
+        if name in _JAVA_ADVICE:
+            raise ConfigError(f"no name stands for this Java class; {_JAVA_ADVICE[name]}")
         if name not in _JAVA_NAMES:
             raise ConfigError(
                 "this Java class has no counterpart here; name a Python one as 'module:attribute'"
@@ -202,16 +242,19 @@ def _meant_by(name: str, option: str) -> str:
     """What the user may have meant by a name of no such form, as the end of a sentence."""
     module_name, _, attribute = name.rpartition(".")
     if option in _SERIALIZERS and module_name in _OUR_MODULES:  # elsewhere a class of the same name is meant
-        cls = _SERIALIZERS_BY_WORD.get(attribute.lower().removesuffix("serializer"))
+        word = attribute.lower()
+        cls = _SERIALIZERS_OF_JAVA.get(word) or _SERIALIZERS_BY_WORD.get(word.removesuffix("serializer"))
         if cls is not None:
             return (
                 f"; for Penstock's own, write penstock.serializers.{cls}(), or 'penstock.serializers:{cls}'"
             )
     if module_name and attribute and ":" not in name:
+        if hasattr(builtins, module_name):  # str.encode
+            return f": {'builtins:' + name!r}"
         return f": {module_name + ':' + attribute!r}"
     if option in _SERIALIZERS:
         return ", or give an object, such as penstock.serializers.JsonSerializer()"
-    return ""
+    return f", such as {_OURS[option]!r}" if option in _OURS else ""
 
 
 def _as_partitioner(plugin: Any, option: str) -> Any:

@@ -1,12 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Names of arguments that nobody has: the one that was meant is named, as a Producer does it for its options."""
+"""Arguments of the fake cluster and the mocks that are wrong: the error says what to write.
+
+Of a name that nobody has, the one that was meant is named, as a Producer does it for its options.
+"""
 
 from __future__ import annotations
 
 import difflib
 import functools
 import inspect
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
 C = TypeVar("C", bound=type)
@@ -47,3 +50,22 @@ def checks_names(cls: C) -> C:
 
     cls.__init__ = checked  # type: ignore[misc]
     return cls
+
+
+def check_topics(topics: object) -> None:
+    """Refuse what does not tell the partitions of each topic; None is allowed.
+
+    Raises:
+        TypeError: it is no mapping of names to numbers.
+    """
+    if topics is None:
+        return
+    if not isinstance(topics, Mapping) or not all(
+        isinstance(name, str) and is_number(count) for name, count in topics.items()
+    ):
+        raise TypeError(f"topics are names with numbers of partitions, like {{'orders': 3}}, not {topics!r}")
+
+
+def is_number(value: object) -> bool:
+    """Whether it is a whole number; True and False are none."""
+    return isinstance(value, int) and not isinstance(value, bool)

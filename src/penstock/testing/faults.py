@@ -42,7 +42,7 @@ class Fault:
         error: answer with this code, a member of `Code` or its number. The request has no effect, unless `took_effect`
             says so.
         partitions: give the error to these partitions alone, and treat the others as ever. Only Produce has it: such a
-            fault is for Produce requests also without `api`.
+            fault is for Produce requests also without `api`, and only for those with records for one of them.
         took_effect: do what the request asks, and answer with the error nevertheless.
         delay: seconds to hold the answer back. Requests behind it on the connection wait with it, as in Kafka.
         cut: close the connection before the request is looked at, or after it took effect; no answer in either case.
@@ -98,11 +98,25 @@ class Fault:
             return False
         if self.broker is not None and request.broker_id != self.broker:
             return False
+        if self.partitions is not None and not _writes_to_one_of(self.partitions, request):
+            return False
         return self.match is None or self.match(request)
 
     @property
     def _is_any_error(self) -> bool:
         return self.error is not None and self.api is None and self.match is None
+
+
+def _writes_to_one_of(partitions: Collection[TopicPartition], request: ApiRequest) -> bool:
+    """Whether a Produce request has records for one of these partitions."""
+    for row in request.body["topic_data"]:
+        topic = (
+            None if row["name"] else request.cluster.topics.by_id(row["topic_id"])
+        )  # newer versions have the id
+        name = row["name"] if topic is None else topic.name
+        if any((name, each["index"]) in partitions for each in row["partition_data"]):
+            return True
+    return False
 
 
 def _api_of(api: Any) -> ApiSchema | None:

@@ -22,7 +22,7 @@ from typing import Any, Final, Self
 
 from penstock._locks import mark_serving_thread, new_nesting_lock
 from penstock.records.reader import Record
-from penstock.testing.arguments import check_names
+from penstock.testing.arguments import check_names, check_topics, is_number
 from penstock.testing.cluster import FakeCluster
 from penstock.testing.faults import Fault
 from penstock.testing.partition_log import Isolation
@@ -311,7 +311,7 @@ def _check_arguments(brokers: object, topics: object, options: Mapping[str, Any]
     """
     known = ("brokers", "topics", *list(inspect.signature(FakeCluster).parameters)[1:])
     check_names(options, known)
-    if not _is_number(brokers):
+    if not is_number(brokers):
         raise TypeError(f"brokers is a number, not {brokers!r}")
     if not isinstance(options.get("settings"), ClusterSettings | None):
         raise TypeError(f"settings are a penstock.testing.ClusterSettings, not {options['settings']!r}")
@@ -319,13 +319,4 @@ def _check_arguments(brokers: object, topics: object, options: Mapping[str, Any]
         raise TypeError(
             f"security is a protocol or a penstock.testing.FakeSecurity, not {options['security']!r}"
         )
-    if topics is None:
-        return
-    if not isinstance(topics, Mapping) or not all(
-        isinstance(name, str) and _is_number(count) for name, count in topics.items()
-    ):
-        raise TypeError(f"topics are names with numbers of partitions, like {{'orders': 3}}, not {topics!r}")
-
-
-def _is_number(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool)
+    check_topics(topics)

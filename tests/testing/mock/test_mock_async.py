@@ -68,6 +68,19 @@ async def _await(delivery: Any) -> None:
     await delivery
 
 
+def test_what_a_callback_raises_is_logged_with_how_it_is_called(caplog: pytest.LogCaptureFixture) -> None:
+    def in_the_order_of_another_client(error: Any, message: Any) -> None:
+        message.key()
+
+    async def main() -> None:
+        delivery = await MockAsyncProducer().send("t", b"v", on_delivery=in_the_order_of_another_client)
+        assert (await delivery).offset == 0
+        await until(lambda: caplog.records)
+
+    asyncio.run(main())
+    assert "on_delivery callback for t-0 raised (it is called with (metadata, error))" in caplog.text
+
+
 def test_tables_transactions_and_the_end() -> None:
     async def tables() -> Any:
         yield pa.table({"value": [b"1"]})

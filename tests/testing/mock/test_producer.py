@@ -206,6 +206,14 @@ def test_a_topic_without_partitions_is_refused() -> None:
         MockProducer(topics={"orders": 0})
 
 
+@pytest.mark.parametrize("topics", [["orders"], "orders", 3, {"orders": "3"}, {"orders": True}, {1: 2}])
+def test_topics_that_are_no_mapping_to_numbers_are_refused(topics: Any) -> None:
+    with pytest.raises(
+        TypeError, match=r"topics are names with numbers of partitions, like {'orders': 3}, not"
+    ):
+        MockProducer(topics=topics)
+
+
 @pytest.mark.parametrize(
     ("call", "error"),
     [
@@ -377,6 +385,7 @@ def test_what_callbacks_raise_is_logged_and_breaks_nothing(caplog: pytest.LogCap
     producer.complete_next()
     assert delivery.done()
     assert [record.exc_text.count("callback trouble") > 0 for record in caplog.records] == [True, True]
+    assert "on_delivery callback for orders-0 raised (it is called with (metadata, error))" in caplog.text
 
 
 def test_a_callback_may_send_but_not_wait() -> None:

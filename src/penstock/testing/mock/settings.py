@@ -17,7 +17,7 @@ from penstock.config.plugins import load_plugins
 from penstock.config.rules import apply_rules, security_of
 from penstock.errors import ConfigError, KafkaTimeoutError
 from penstock.partitioners import Crc32Partitioner, Partitioner, RoundRobinPartitioner
-from penstock.testing.arguments import try_nearest
+from penstock.testing.arguments import check_topics, try_nearest
 from penstock.types import ProducerRecord
 
 # The calls that can be made to fail.
@@ -133,10 +133,12 @@ class MockTopics:
             whatever other ones are asked for by number.
 
     Raises:
+        TypeError: it is no mapping of names to numbers.
         ValueError: a topic has no partition.
     """
 
     def __init__(self, topics: Mapping[str, int] | None) -> None:
+        check_topics(topics)
         self._counts = None if topics is None else dict(topics)
         for topic, count in (self._counts or {}).items():
             if count < 1:
