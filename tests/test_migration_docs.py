@@ -13,7 +13,7 @@ from fix_snippets import DOCS, snippets
 
 from penstock import Producer, errors
 from penstock.protocol.messages import END_TXN, PRODUCE, TXN_OFFSET_COMMIT
-from penstock.testing import Code, FakeKafka, Fault
+from penstock.testing import Code, FakeKafka, FakeSecurity, Fault
 from penstock.types import TopicPartition
 
 SECONDS = 60.0
@@ -149,6 +149,67 @@ def test_a_commit_that_had_no_answer_in_time_is_not_aborted(
     bill(consumer, producer, records, lambda consumer: pytest.fail("it was rewound"))
     assert may_end.is_set()
     assert (billed(fake), committed(fake)) == (ORDERS, COMMITTED)
+
+
+class Order:
+    """What a consumer gives for a record."""
+
+    def key(self) -> None:
+        return None
+
+    def value(self) -> bytes:
+        return b"order"
+
+
+class HasRead:
+    """A consumer with its partitions assigned by hand, after it has read one order."""
+
+    def assignment(self) -> list[confluent_kafka.TopicPartition]:
+        return [confluent_kafka.TopicPartition("orders", 0)]
+
+    def position(
+        self, partitions: list[confluent_kafka.TopicPartition]
+    ) -> list[confluent_kafka.TopicPartition]:
+        return [confluent_kafka.TopicPartition(each.topic, each.partition, 1) for each in partitions]
+
+    def consumer_group_metadata(self) -> str:
+        return "billing"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("call", ["commit_transaction", "abort_transaction"])
+def test_an_identity_that_is_refused_meanwhile_does_not_end_the_program(bill: Bill, call: str) -> None:
+    aborts = call == "abort_transaction"
+    topics = {"orders": 1, "invoices": 1}
+    with FakeKafka(topics=topics, security=FakeSecurity(protocol="SASL_PLAINTEXT")) as kafka:
+        options = kafka.client_options("PLAIN") | {"transactional.id": "billing-1"}
+        with Producer(options) as producer:
+            producer.init_transactions()
+            if aborts:
+                kafka.add_fault(Fault(api=PRODUCE, error=Code.INVALID_RECORD))
+            real_call = getattr(producer, call)
+            refused = []
+
+            def call_without_rights() -> None:
+                with kafka.locked() as cluster:
+                    cluster.security.users["alice"] = "another"
+                    cluster.drop_connections()
+                try:
+                    real_call()
+                except errors.AuthenticationError as error:
+                    refused.append(error)
+                    setattr(producer, call, real_call)
+                    kafka.cluster.security.users["alice"] = "alice-secret"
+                    raise
+
+            setattr(producer, call, call_without_rights)
+            rewound = []
+            bill(HasRead(), producer, [Order()], rewound.append)
+            assert (len(refused), len(rewound)) == (1, int(aborts))
+            assert billed(kafka) == ([] if aborts else [b"order"])
+            bill(HasRead(), producer, [Order()], rewound.append)
+            assert billed(kafka) == [b"order"] * (1 if aborts else 2)
+            assert committed(kafka) == {TopicPartition("orders", 0): 1}
 
 
 def test_a_fatal_error_is_raised(

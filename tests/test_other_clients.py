@@ -92,7 +92,8 @@ def test_an_error_answers_for_the_methods_of_another_clients(kind: type[KafkaErr
         error.txn_requires_abort()  # type: ignore[attr-defined]
     assert str(caught.value) == (
         f"{kind.__name__!r} has no 'txn_requires_abort', which another client's error has; abort after every "
-        "KafkaError that is not `fatal`, except after a time-out of the commit"
+        "KafkaError that is not `fatal`; but after KafkaTimeoutError or AuthenticationError of commit_transaction() "
+        "call it again"
     )
     assert {"retriable", "fatal", "twin"} <= set(dir(error))
     assert str(pickle.loads(pickle.dumps(error))) == str(copy.copy(error)) == str(error)

@@ -55,7 +55,10 @@ OF_ERRORS: Final[Mapping[str, str]] = MappingProxyType(
     {
         "code": "only a BrokerError has a code; of all others the class says what happened",
         "str": "use str(error)",
-        "txn_requires_abort": "abort after every KafkaError that is not `fatal`, except after a time-out of the commit",
+        "txn_requires_abort": (
+            "abort after every KafkaError that is not `fatal`; but after KafkaTimeoutError or AuthenticationError of "
+            "commit_transaction() call it again"
+        ),
     }
 )
 
