@@ -20,6 +20,7 @@ from penstock import AsyncProducer, Producer, RecordMetadata
 from penstock._other_clients import (
     ASYNC,
     BLOCKING,
+    OF_ERROR_CLASSES,
     OF_ERRORS,
     OF_ERRORS_IN_METADATA,
     OF_MESSAGES_IN_ERRORS,
@@ -147,6 +148,23 @@ def test_the_package_answers_for_names_of_other_packages(name: str) -> None:
         assert (
             importlib.import_module("penstock.control") if path == "control" else attrgetter(path)(penstock)
         )
+
+
+@pytest.mark.parametrize("name", OF_ERROR_CLASSES)
+def test_the_errors_answer_for_classes_of_other_clients(name: str) -> None:
+    assert not hasattr(penstock.errors, name)
+    with pytest.raises(AttributeError) as caught:
+        getattr(penstock.errors, name)
+    assert (
+        str(caught.value) == f"module 'penstock.errors' has no attribute {name!r}; {OF_ERROR_CLASSES[name]}"
+    )
+    (here,) = re.findall(r"use penstock\.errors\.(\w+)", OF_ERROR_CLASSES[name])
+    assert issubclass(getattr(penstock.errors, here), KafkaError)
+
+
+def test_another_missing_name_of_the_errors_is_missed_as_ever() -> None:
+    with pytest.raises(AttributeError, match=r"^module 'penstock\.errors' has no attribute 'KafkaErorr'$"):
+        penstock.errors.KafkaErorr  # type: ignore[attr-defined]  # noqa: B018
 
 
 @pytest.mark.parametrize("send", ["send", "send_many"])

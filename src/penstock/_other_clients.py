@@ -112,6 +112,37 @@ OF_PACKAGES: Final[Mapping[str, str]] = MappingProxyType(
     }
 )
 
+# Of the module `errors`: classes of other clients, and the one that has their meaning.
+_CLASSES: Final = """
+    KafkaException KafkaError
+    ProduceError KafkaError
+    KafkaConfigurationError ConfigError
+    KeySerializationError SerializationError
+    ValueSerializationError SerializationError
+    MessageSizeTooLargeError RecordTooLargeError
+    NoBrokersAvailable KafkaTimeoutError
+    KafkaConnectionError NetworkError
+    AuthenticationFailedError AuthenticationError
+    SaslAuthenticationFailed AuthenticationError
+    SaslAuthenticationFailedError AuthenticationError
+    BrokerResponseError BrokerError
+    NotLeaderForPartitionError NotLeaderOrFollowerError
+    TopicAuthorizationFailedError TopicAuthorizationError
+    ClusterAuthorizationFailedError ClusterAuthorizationError
+    TransactionalIdAuthorizationFailed TransactionalIdAuthorizationError
+    TransactionalIdAuthorizationFailedError TransactionalIdAuthorizationError
+    OutOfOrderSequenceNumber OutOfOrderSequenceError
+    OutOfOrderSequenceNumberError OutOfOrderSequenceError
+    InvalidProducerEpoch InvalidProducerEpochError
+    UnknownProducerId UnknownProducerIdError
+    ProducerFenced ProducerFencedError
+    ProducerClosed ProducerClosedError
+"""
+OF_ERROR_CLASSES: Final[Mapping[str, str]] = MappingProxyType(
+    {name: f"use penstock.errors.{here}" for name, here in map(str.split, _CLASSES.strip().splitlines())}
+    | {"RetriableError": "use penstock.errors.KafkaError, and ask its attribute `retriable`"}
+)
+
 
 class Elsewhere:
     """A name that a class does not have, and the one of another client has.
