@@ -168,7 +168,23 @@ def test_names_of_java_serializers(java, ours):
         ({"key_serializer": "int"}, r"write penstock.serializers.Int64Serializer\(\)"),
         ({"value_serializer": "shop.JsonSerializer"}, "module:attribute': 'shop:JsonSerializer'$"),
         ({"value_serializer": "utf_8"}, r"write penstock.serializers.StringSerializer\(\)"),
-        ({"value_serializer": "io.confluent.kafka.serializers.KafkaAvroSerializer"}, "no counterpart"),
+        (
+            {"value_serializer": "io.confluent.kafka.serializers.KafkaAvroSerializer"},
+            "Java classes cannot be loaded, and this one has no counterpart here; give a function of one argument",
+        ),
+        (
+            {"interceptors": ["io.confluent.monitoring.clients.interceptor.MonitoringProducerInterceptor"]},
+            r"no counterpart here; write a Python class with the methods on_send\(\) and on_acknowledgement\(\), or",
+        ),
+        (
+            {"interceptors": ["com.acme.MyInterceptor"]},
+            r"'com.acme:MyInterceptor'. If it is a Java class: these cannot be loaded; write a .* on_send\(\) and on_a",
+        ),
+        ({"partitioner": "com.acme.Places"}, r"with the method partition\(\), or leave it out$"),
+        (
+            {"metric_reporters": "org.acme.Reporter"},
+            r"with the methods start\(\) and stop\(\), or leave it out$",
+        ),
         ({"value_serializer": "avro"}, "or give an object, such as"),
         ({"interceptors": ["watch"]}, "module:attribute'$"),
         ({"interceptors": ["shop.watch.Watch"]}, "module:attribute': 'shop.watch:Watch'$"),

@@ -42,7 +42,24 @@ _JAVA_NAMES: Mapping[str, str] = {
     f"{_JAVA_SERIALIZERS}VoidSerializer": "penstock.serializers:VoidSerializer",
     "org.apache.kafka.clients.producer.RoundRobinPartitioner": "penstock.partitioners:RoundRobinPartitioner",
 }
+# Most packages of Java begin with a domain; those of Python do not.
+_JAVA_DOMAINS = ("com.", "de.", "dev.", "io.", "net.", "org.")
 _SERIALIZERS = ("key.serializer", "value.serializer")
+_METHODS: Mapping[str, tuple[str, ...]] = {
+    "interceptor.classes": ("on_send", "on_acknowledgement"),
+    "metric.reporters": ("start", "stop"),
+}
+_IN_PYTHON: Mapping[str, str] = {
+    **dict.fromkeys(
+        _SERIALIZERS,
+        "give a function of one argument, or an object with the method serialize(topic, headers, data)",
+    ),
+    **{
+        option: f"write a Python class with the methods {'() and '.join(methods)}(), or leave it out"
+        for option, methods in _METHODS.items()
+    },
+    "partitioner.class": "write a Python class with the method partition(), or leave it out",
+}
 _OUR_MODULES = ("", "penstock", "penstock.serializers", "serializers")
 # Words that somebody might write for a serializer, in lower case.
 _SERIALIZERS_BY_WORD: Mapping[str, str] = {
@@ -173,7 +190,8 @@ def _find(name: str, option: str) -> Any:
     if name.startswith(_JAVA_PREFIXES):
         if name not in _JAVA_NAMES:
             raise ConfigError(
-                "this Java class has no counterpart here; name a Python one as 'module:attribute'"
+                "Java classes cannot be loaded, and this one has no counterpart here; "
+                f"{_IN_PYTHON.get(option, 'give a Python object')}. A Python class is named as 'module:attribute'"
             )
         return _find(_JAVA_NAMES[name], option)
     module_name, colon, path = name.partition(":")
@@ -194,6 +212,11 @@ def _meant_by(name: str, option: str) -> str:
             return (
                 f"; for Penstock's own, write penstock.serializers.{cls}(), or 'penstock.serializers:{cls}'"
             )
+    if name.startswith(_JAVA_DOMAINS) and attribute[:1].isupper() and ":" not in name:
+        return (
+            f", such as {module_name + ':' + attribute!r}. If it is a Java class: these cannot be loaded; "
+            f"{_IN_PYTHON.get(option, 'give a Python object')}"
+        )
     if module_name and attribute and ":" not in name:
         return f": {module_name + ':' + attribute!r}"
     if option in _SERIALIZERS:
@@ -208,11 +231,11 @@ def _as_partitioner(plugin: Any, option: str) -> Any:
 
 
 def _as_interceptor(plugin: Any, option: str) -> Any:
-    return _with_methods(plugin, option, ("on_send", "on_acknowledgement"))
+    return _with_methods(plugin, option)
 
 
 def _as_reporter(plugin: Any, option: str) -> Any:
-    return _with_methods(plugin, option, ("start", "stop"))
+    return _with_methods(plugin, option)
 
 
 def _as_tracing(plugin: Any, option: str) -> Any:
@@ -221,8 +244,8 @@ def _as_tracing(plugin: Any, option: str) -> Any:
     return plugin
 
 
-def _with_methods(plugin: Any, option: str, methods: tuple[str, ...]) -> Any:
-    for method in methods:
+def _with_methods(plugin: Any, option: str) -> Any:
+    for method in _METHODS[option]:
         if not callable(getattr(plugin, method, None)):
             raise TypeError(
                 f"an entry of {option} must have a method {method}(); {type(plugin).__name__} has none"
