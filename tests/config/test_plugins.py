@@ -189,7 +189,10 @@ def test_names_of_java_serializers(java, ours):
         ({"interceptors": ["watch"]}, "module:attribute'$"),
         ({"interceptors": ["shop.watch.Watch"]}, "module:attribute': 'shop.watch:Watch'$"),
         ({"value_serializer": "org.apache.kafka.common.serialization.ListSerializer"}, "no counterpart"),
-        ({"value_serializer": 5}, "int is neither"),
+        (
+            {"value_serializer": 5},
+            r"5: it must have serialize\(topic, headers, data\), or be .*; int is neither",
+        ),
         ({"value_serializer": RandomPartitioner}, "RandomPartitioner is neither"),
         ({"partitioner": shout}, r"partition\(\)"),
         ({"partitioner": RecordingInterceptor}, r"partition\(\)"),
@@ -205,6 +208,7 @@ def test_what_cannot_be_had_fails_construction_with_option_and_reason(options, c
     with pytest.raises(ConfigError, match=f"Failed to construct.*{dotted}.*{complaint}") as caught:
         read(**options)
     assert caught.value.__cause__ is not None
+    assert str(caught.value).count(dotted) == 1
 
 
 def test_a_failure_closes_what_was_made_and_leaves_objects_alone(caplog):

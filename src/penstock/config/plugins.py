@@ -159,7 +159,7 @@ class _Loader:
 
     def load_serializer(self, option: str, value: Any) -> Serializer:
         """Give the serializer for the value of an option; for None the default one."""
-        serializer: Serializer | None = self.load(option, value, as_serializer)
+        serializer: Serializer | None = self.load(option, value, lambda found, _: as_serializer(found, "it"))
         return BytesSerializer() if serializer is None else serializer
 
     def load(self, option: str, value: Any, adapt: Callable[[Any, str], Any]) -> Any:
@@ -226,7 +226,7 @@ def _meant_by(name: str, option: str) -> str:
 
 def _as_partitioner(plugin: Any, option: str) -> Any:
     if not callable(getattr(plugin, "partition", None)):
-        raise TypeError(f"{option} must have a method partition(); {type(plugin).__name__} has none")
+        raise TypeError(f"it must have a method partition(); {type(plugin).__name__} has none")
     return plugin
 
 
@@ -240,14 +240,12 @@ def _as_reporter(plugin: Any, option: str) -> Any:
 
 def _as_tracing(plugin: Any, option: str) -> Any:
     if not callable(getattr(plugin, "trace_producer", None)):
-        raise TypeError(f"{option} must have a method trace_producer(); {type(plugin).__name__} has none")
+        raise TypeError(f"it must have a method trace_producer(); {type(plugin).__name__} has none")
     return plugin
 
 
 def _with_methods(plugin: Any, option: str) -> Any:
     for method in _METHODS[option]:
         if not callable(getattr(plugin, method, None)):
-            raise TypeError(
-                f"an entry of {option} must have a method {method}(); {type(plugin).__name__} has none"
-            )
+            raise TypeError(f"it must have a method {method}(); {type(plugin).__name__} has none")
     return plugin
