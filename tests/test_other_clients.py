@@ -47,6 +47,7 @@ def producer(request: pytest.FixtureRequest) -> Any:
         ("produce", "use send(topic, value, key, on_delivery=...)"),
         ("poll", "leave it out: nothing need be called for callbacks to run"),
         ("list_topics", "use partitions_for(topic)"),
+        ("list_topics", "penstock.control.ControlClient(config).brokers(timeout=5)"),
         ("purge", "close(timeout=0)"),
         ("begin", "use begin_transaction()"),
         ("start", "leave it out: the producer is ready when it is made"),
@@ -120,6 +121,28 @@ def test_only_errors_of_brokers_have_a_code() -> None:
     assert "code" in dir(TopicAuthorizationError())
     with pytest.raises(AttributeError, match="only a BrokerError has a code"):
         DeliveryTimeoutError().code  # type: ignore[attr-defined]  # noqa: B018
+
+
+def test_only_errors_of_brokers_have_a_name() -> None:
+    assert TopicAuthorizationError().name == "TOPIC_AUTHORIZATION_FAILED"
+    error = DeliveryTimeoutError("late")
+    assert not hasattr(error, "name")
+    with pytest.raises(AttributeError) as caught:
+        error.name  # type: ignore[attr-defined]  # noqa: B018
+    assert str(caught.value) == (
+        "'DeliveryTimeoutError' has no 'name', which another client's error has; only a BrokerError has a name; of all "
+        "others the class says what happened"
+    )
+    assert (caught.value.name, caught.value.obj) == ("name", error)
+    with pytest.raises(AttributeError, match="no attribute 'nmae'"):
+        error.nmae  # type: ignore[attr-defined]  # noqa: B018
+
+
+def test_the_name_that_another_base_has_is_its_own() -> None:
+    class Missing(KafkaError, ImportError):
+        """As errors of other libraries that are ours, too."""
+
+    assert Missing("no module").name is None  # as of an ImportError that was not told one
 
 
 def test_metadata_answers_for_what_another_clients_message_has() -> None:

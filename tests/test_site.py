@@ -112,6 +112,9 @@ OF_OTHERS = {
     "DATA_SOURCE_NOT_FOUND",
     "UNSUPPORTED_DATA_SOURCE_SAVE_MODE",
     "cannot import name 'KafkaError' from 'penstock'",
+    "send() takes ... positional arguments",
+    "object of type 'Producer' has no len()",
+    "'str' object has no attribute 'code'",
 }
 
 

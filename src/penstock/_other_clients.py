@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from types import MappingProxyType
-from typing import Any, Final, NoReturn, TypeVar
+from typing import Any, Final, TypeVar
 
 C = TypeVar("C", bound=type)
 
@@ -24,7 +24,10 @@ _OF_ALL: Final = {
     "create_batch": "use send_many(topic, values), or send(): records are gathered into batches by themselves",
     "send_batch": "use send_many(topic, values)",
     "poll": f"leave it out: {_OUTCOMES}",
-    "list_topics": "use partitions_for(topic) for one topic",
+    "list_topics": (
+        "use partitions_for(topic) for one topic; penstock.control.ControlClient(config).brokers(timeout=5) says "
+        "whether the cluster answers"
+    ),
     "purge": "use {close}(timeout=0), which fails what has no outcome",
     "start": _NOTHING,
     "stop": "use {close}()",
@@ -50,10 +53,11 @@ ASYNC: Final[Mapping[str, str]] = MappingProxyType(
 
 _BIND = "bind what the callback needs: on_delivery=functools.partial(report, key)"
 
-# Of errors. `name` is not here: errors of other libraries, which a class may have as a second base, have it.
+# Of errors.
 OF_ERRORS: Final[Mapping[str, str]] = MappingProxyType(
     {
         "code": "only a BrokerError has a code; of all others the class says what happened",
+        "name": "only a BrokerError has a name; of all others the class says what happened",
         "str": "use str(error)",
         "txn_requires_abort": (
             "abort after every KafkaError that is not `fatal`; but after KafkaTimeoutError or AuthenticationError of "
@@ -160,7 +164,11 @@ class Elsewhere:
         # `help` of a class lists all that is in it.
         self.__doc__ = f"Not here, but at another client's {whose}: {advice}."
 
-    def __get__(self, asked: object, owner: type) -> NoReturn:
+    def __get__(self, asked: object, owner: type) -> Any:
+        for cls in owner.__mro__:  # ImportError has a `name`, and an error may have it as a second base
+            found = vars(cls).get(self._name, self)
+            if not isinstance(found, Elsewhere):
+                return found.__get__(asked, owner)
         raise AttributeError(
             f"{owner.__name__!r} has no {self._name!r}, which another client's {self._whose} has; {self._advice}",
             name=self._name,
@@ -169,7 +177,7 @@ class Elsewhere:
 
 
 # Of what `send` returns: kafka-python's name. An attribute of the class, because a compiled class cannot be given one.
-# As an object it cannot be called, says a type checker; after the NoReturn of `__get__` it would check nothing more.
+# As an object it cannot be called, says a type checker.
 GET: Final[object] = Elsewhere("get", "use result(timeout=...), in seconds", "future")
 
 

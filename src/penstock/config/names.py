@@ -127,6 +127,11 @@ _DROPPED: tuple[tuple[str, str, str], ...] = (
     (LIBRDKAFKA, "write its options beside the others", "default.topic.config default.topic.conf"),
     (
         LIBRDKAFKA,
+        "penstock.testing.FakeKafka is a cluster for tests: give its bootstrap_servers",
+        "test.mock.num.brokers test.mock.broker.rtt",
+    ),
+    (
+        LIBRDKAFKA,
         _NO_COUNTERPART,
         """
         message.copy.max.bytes receive.message.max.bytes topic.blacklist topic.metadata.refresh.fast.cnt
