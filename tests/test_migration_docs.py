@@ -13,7 +13,7 @@ from fix_snippets import DOCS, snippets
 
 from penstock import Producer, errors
 from penstock.protocol.messages import END_TXN, PRODUCE, TXN_OFFSET_COMMIT
-from penstock.testing import Code, FakeKafka, Fault
+from penstock.testing import Code, FakeKafka, FakeSecurity, Fault
 from penstock.types import TopicPartition
 
 SECONDS = 60.0
@@ -151,6 +151,67 @@ def test_a_commit_that_had_no_answer_in_time_is_not_aborted(
     assert (billed(fake), committed(fake)) == (ORDERS, COMMITTED)
 
 
+class Order:
+    """What a consumer gives for a record."""
+
+    def key(self) -> None:
+        return None
+
+    def value(self) -> bytes:
+        return b"order"
+
+
+class HasRead:
+    """A consumer with its partitions assigned by hand, after it has read one order."""
+
+    def assignment(self) -> list[confluent_kafka.TopicPartition]:
+        return [confluent_kafka.TopicPartition("orders", 0)]
+
+    def position(
+        self, partitions: list[confluent_kafka.TopicPartition]
+    ) -> list[confluent_kafka.TopicPartition]:
+        return [confluent_kafka.TopicPartition(each.topic, each.partition, 1) for each in partitions]
+
+    def consumer_group_metadata(self) -> str:
+        return "billing"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("call", ["commit_transaction", "abort_transaction"])
+def test_an_identity_that_is_refused_meanwhile_does_not_end_the_program(bill: Bill, call: str) -> None:
+    aborts = call == "abort_transaction"
+    topics = {"orders": 1, "invoices": 1}
+    with FakeKafka(topics=topics, security=FakeSecurity(protocol="SASL_PLAINTEXT")) as kafka:
+        options = kafka.client_options("PLAIN") | {"transactional.id": "billing-1"}
+        with Producer(options) as producer:
+            producer.init_transactions()
+            if aborts:
+                kafka.add_fault(Fault(api=PRODUCE, error=Code.INVALID_RECORD))
+            real_call = getattr(producer, call)
+            refused = []
+
+            def call_without_rights() -> None:
+                with kafka.locked() as cluster:
+                    cluster.security.users["alice"] = "another"
+                    cluster.drop_connections()
+                try:
+                    real_call()
+                except errors.AuthenticationError as error:
+                    refused.append(error)
+                    setattr(producer, call, real_call)
+                    kafka.cluster.security.users["alice"] = "alice-secret"
+                    raise
+
+            setattr(producer, call, call_without_rights)
+            rewound = []
+            bill(HasRead(), producer, [Order()], rewound.append)
+            assert (len(refused), len(rewound)) == (1, int(aborts))
+            assert billed(kafka) == ([] if aborts else [b"order"])
+            bill(HasRead(), producer, [Order()], rewound.append)
+            assert billed(kafka) == [b"order"] * (1 if aborts else 2)
+            assert committed(kafka) == {TopicPartition("orders", 0): 1}
+
+
 def test_a_fatal_error_is_raised(
     fake: FakeKafka, consumer: confluent_kafka.Consumer, producer: Producer, bill: Bill
 ) -> None:
@@ -163,14 +224,29 @@ def test_a_fatal_error_is_raised(
     assert billed(fake) == []
 
 
-@pytest.mark.parametrize(("of_librdkafka", "here"), [("consistent", "Consistent"), ("murmur2", "Murmur2")])
-def test_partitioners_that_place_null_and_empty_keys_as_librdkafka(of_librdkafka: str, here: str) -> None:
-    (found,) = [
-        each for each in snippets(DOCS / "migrate/confluent-kafka.md") if f"class {here}(" in each.code
-    ]
+def recipe(contains: str) -> dict[str, Any]:
+    """What a block of the page defines, without the producer behind it."""
+    (found,) = [each for each in snippets(DOCS / "migrate/confluent-kafka.md") if contains in each.code]
     names: dict[str, Any] = {}
     exec(compile(found.code.partition("\nwith Producer")[0], str(found), "exec"), names)
-    keys = [None, b"", *(b"customer-%d" % number for number in range(20))]
+    return names
+
+
+@pytest.mark.parametrize(
+    ("of_librdkafka", "here", "loose"),
+    [
+        ("consistent", "Consistent", []),
+        ("murmur2", "Murmur2", []),
+        ("fnv1a", "Fnv1a", []),
+        ("fnv1a_random", "Fnv1aRandom", [None]),
+    ],
+)
+def test_partitioners_that_place_keys_as_librdkafka(
+    of_librdkafka: str, here: str, loose: list[bytes | None]
+) -> None:
+    names = recipe(f"class {here}(")
+    customers = [b"customer-%d" % number for number in range(20)]
+    keys = [key for key in (None, b"", b"\xff\x80", *customers) if key not in loose]
     with FakeKafka(topics={"before": 12, "after": 12}) as kafka:
         options = {"bootstrap.servers": kafka.bootstrap_servers, "partitioner": of_librdkafka}
         before = confluent_kafka.Producer(options)
@@ -185,3 +261,66 @@ def test_partitioners_that_place_null_and_empty_keys_as_librdkafka(of_librdkafka
 
         assert places("after") == places("before")
         assert len(places("after")) == len(keys)
+
+
+class Partitions:
+    """As many partitions as there are hashes, so that the partition of a key is its hash."""
+
+    def partition_count(self, topic: str) -> int:
+        return 1 << 32
+
+    def available_partitions(self, topic: str) -> list[int]:
+        return [7]
+
+
+@pytest.mark.parametrize(
+    ("key", "published"),
+    # From the test vectors of FNV's authors.
+    [
+        (b"", 0x811C9DC5),
+        (b"a", 0xE40C292C),
+        (b"b", 0xE70C2DE5),
+        (b"foobar", 0xBF9CF968),
+        (b"chongo was here!\n", 0xD49930D5),
+    ],
+)
+def test_fnv_1a_is_the_published_one_and_its_sign_is_dropped(key: bytes, published: int) -> None:
+    signed = published - (1 << 32) if published >= 1 << 31 else published
+    for here in ("Fnv1aRandom", "Fnv1a"):
+        partitioner = recipe("class Fnv1a(")[here]()
+        assert partitioner.partition("t", key, key, None, None, Partitions()) == abs(signed)
+
+
+def test_a_null_key_is_hashed_like_an_empty_one_by_fnv1a_alone() -> None:
+    names = recipe("class Fnv1a(")
+    assert names["Fnv1a"]().partition("t", None, None, None, None, Partitions()) == 0x7EE3623B
+    assert names["Fnv1aRandom"]().partition("t", None, None, None, None, Partitions()) == 7
+
+
+def test_the_id_of_a_schema_is_added_to_the_headers_of_the_record() -> None:
+    serializer = recipe("context.headers.append(")["Registered"]()
+    with FakeKafka(topics={"orders": 1}) as kafka:
+        with Producer(kafka.client_options(), value_serializer=serializer) as producer:
+            producer.send("orders", "two pumps", headers={"source": b"shop"})
+        (sent,) = kafka.records("orders")
+    assert sent.value == b"two pumps"
+    assert [tuple(header) for header in sent.headers] == [
+        ("source", b"shop"),
+        ("__value_schema_id", b"the id"),
+    ]
+
+
+def test_the_function_for_flush_counts_what_is_left() -> None:
+    flush = recipe("def flush(")["flush"]
+    with FakeKafka(topics={"orders": 1}) as kafka, Producer(kafka.client_options()) as producer:
+        producer.send("orders", b"1").result(SECONDS)
+        assert flush(producer, SECONDS) == 0
+        may_end = threading.Event()
+        busy = Code.NOT_ENOUGH_REPLICAS
+        kafka.add_fault(
+            Fault(api=PRODUCE, error=busy, match=lambda request: not may_end.is_set(), times=None)
+        )
+        producer.send("orders", b"2")
+        assert flush(producer, 0.1) == 1
+        may_end.set()
+        assert flush(producer, SECONDS) == 0

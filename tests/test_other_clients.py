@@ -20,6 +20,7 @@ from penstock import AsyncProducer, Producer, RecordMetadata
 from penstock._other_clients import (
     ASYNC,
     BLOCKING,
+    OF_ERROR_CLASSES,
     OF_ERRORS,
     OF_ERRORS_IN_METADATA,
     OF_MESSAGES_IN_ERRORS,
@@ -46,6 +47,7 @@ def producer(request: pytest.FixtureRequest) -> Any:
         ("produce", "use send(topic, value, key, on_delivery=...)"),
         ("poll", "leave it out: nothing need be called for callbacks to run"),
         ("list_topics", "use partitions_for(topic)"),
+        ("list_topics", "penstock.control.ControlClient(config).brokers(timeout=5)"),
         ("purge", "close(timeout=0)"),
         # Not partitions_for: it answers from memory once it knows the topic.
         ("bootstrap_connected", "use penstock.control.ControlClient(config).brokers(timeout=5)"),
@@ -95,7 +97,8 @@ def test_an_error_answers_for_the_methods_of_another_clients(kind: type[KafkaErr
         error.txn_requires_abort()  # type: ignore[attr-defined]
     assert str(caught.value) == (
         f"{kind.__name__!r} has no 'txn_requires_abort', which another client's error has; abort after every "
-        "KafkaError that is not `fatal`, except after a time-out of the commit"
+        "KafkaError that is not `fatal`; but after KafkaTimeoutError or AuthenticationError of commit_transaction() "
+        "call it again"
     )
     assert {"retriable", "fatal", "twin"} <= set(dir(error))
     assert str(pickle.loads(pickle.dumps(error))) == str(copy.copy(error)) == str(error)
@@ -121,6 +124,28 @@ def test_only_errors_of_brokers_have_a_code() -> None:
     assert "code" in dir(TopicAuthorizationError())
     with pytest.raises(AttributeError, match="only a BrokerError has a code"):
         DeliveryTimeoutError().code  # type: ignore[attr-defined]  # noqa: B018
+
+
+def test_only_errors_of_brokers_have_a_name() -> None:
+    assert TopicAuthorizationError().name == "TOPIC_AUTHORIZATION_FAILED"
+    error = DeliveryTimeoutError("late")
+    assert not hasattr(error, "name")
+    with pytest.raises(AttributeError) as caught:
+        error.name  # type: ignore[attr-defined]  # noqa: B018
+    assert str(caught.value) == (
+        "'DeliveryTimeoutError' has no 'name', which another client's error has; only a BrokerError has a name; of all "
+        "others the class says what happened"
+    )
+    assert (caught.value.name, caught.value.obj) == ("name", error)
+    with pytest.raises(AttributeError, match="no attribute 'nmae'"):
+        error.nmae  # type: ignore[attr-defined]  # noqa: B018
+
+
+def test_the_name_that_another_base_has_is_its_own() -> None:
+    class Missing(KafkaError, ImportError):
+        """As errors of other libraries that are ours, too."""
+
+    assert Missing("no module").name is None  # as of an ImportError that was not told one
 
 
 def test_metadata_answers_for_what_another_clients_message_has() -> None:
@@ -154,6 +179,23 @@ def test_the_package_answers_for_names_of_other_packages(name: str) -> None:
         assert (
             importlib.import_module("penstock.control") if path == "control" else attrgetter(path)(penstock)
         )
+
+
+@pytest.mark.parametrize("name", OF_ERROR_CLASSES)
+def test_the_errors_answer_for_classes_of_other_clients(name: str) -> None:
+    assert not hasattr(penstock.errors, name)
+    with pytest.raises(AttributeError) as caught:
+        getattr(penstock.errors, name)
+    assert (
+        str(caught.value) == f"module 'penstock.errors' has no attribute {name!r}; {OF_ERROR_CLASSES[name]}"
+    )
+    (here,) = re.findall(r"use penstock\.errors\.(\w+)", OF_ERROR_CLASSES[name])
+    assert issubclass(getattr(penstock.errors, here), KafkaError)
+
+
+def test_another_missing_name_of_the_errors_is_missed_as_ever() -> None:
+    with pytest.raises(AttributeError, match=r"^module 'penstock\.errors' has no attribute 'KafkaErorr'$"):
+        penstock.errors.KafkaErorr  # type: ignore[attr-defined]  # noqa: B018
 
 
 @pytest.mark.parametrize("send", ["send", "send_many"])

@@ -107,8 +107,15 @@ PROVOKED = {
     "cannot serialize the value ...: BytesSerializer takes bytes or None, not str": text_as_value,
     "the record for topic ... takes up to ... bytes, more than max.request.size allows": large_value,
 }
-# Not ours: Spark says it.
-OF_OTHERS = {"DATA_SOURCE_NOT_FOUND"}
+# Not ours: Spark and Python say them.
+OF_OTHERS = {
+    "DATA_SOURCE_NOT_FOUND",
+    "UNSUPPORTED_DATA_SOURCE_SAVE_MODE",
+    "cannot import name 'KafkaError' from 'penstock'",
+    "send() takes ... positional arguments",
+    "object of type 'Producer' has no len()",
+    "'str' object has no attribute 'code'",
+}
 
 
 @pytest.mark.parametrize("text", PROVOKED)

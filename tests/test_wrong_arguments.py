@@ -106,7 +106,7 @@ SENDING: list[tuple[Call, str]] = [
     ),
     (lambda p: p.send("t", b"v", callback=print), r"^send\(\) has no callback=; use on_delivery="),
     (lambda p: p.send("t", b"v", b"k", [("h", b"1")]), r"^send\(\) takes topic, value and key by position"),
-    (lambda p: p.send("t", b"v", b"k", 1), "write headers=, partition= or timestamp_ms="),
+    (lambda p: p.send("t", b"v", b"k", 1), "write headers=, partition=, timestamp_ms= or on_delivery="),
     (lambda p: p.send_record("t"), "record must be a ProducerRecord, not str"),
     (lambda p: p.send_record(ProducerRecord("t"), 5), "on_delivery must be callable, not int"),
     (lambda p: p.partitions_for(5), "topic must be a str, not int"),

@@ -76,8 +76,10 @@ def options() -> None:
 
 
 def refused(producer: Producer) -> None:
-    """Arguments of other clients."""
+    """Arguments and names of other clients."""
     producer.send("t", b"v", callback=print)  # type: ignore[arg-type]
+    _ = penstock.KafkaError  # type: ignore[attr-defined]
+    _ = penstock.errors.KafkaException  # type: ignore[attr-defined]
 
 
 async def stand_ins(producer: MockProducer, kafka: FakeKafka) -> None:

@@ -65,16 +65,17 @@ __all__ = [
     "serializers",
 ]
 
-__getattr__, __dir__ = _lazy_names(
-    globals(),
-    {
-        "AsyncProducer": "penstock.aio.producer",
-        "BulkDelivery": "penstock.producer.send.bulk_delivery",
-        "Delivery": "penstock.producer.batch._delivery_cy",
-        "Interceptor": "penstock.producer.interceptors",
-        "Producer": "penstock.producer.producer",
-        "ProducerOptions": "penstock.config.keys",
-        "complete_transaction": "penstock.control.complete",
-    },
-    _OF_PACKAGES,
-)
+if not _typing.TYPE_CHECKING:  # to a type checker a module with a __getattr__ has every name
+    __getattr__, __dir__ = _lazy_names(
+        globals(),
+        {
+            "AsyncProducer": "penstock.aio.producer",
+            "BulkDelivery": "penstock.producer.send.bulk_delivery",
+            "Delivery": "penstock.producer.batch._delivery_cy",
+            "Interceptor": "penstock.producer.interceptors",
+            "Producer": "penstock.producer.producer",
+            "ProducerOptions": "penstock.config.keys",
+            "complete_transaction": "penstock.control.complete",
+        },
+        _OF_PACKAGES,
+    )

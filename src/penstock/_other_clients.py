@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from types import MappingProxyType
-from typing import Any, Final, NoReturn, TypeVar
+from typing import Any, Final, TypeVar
 
 C = TypeVar("C", bound=type)
 
@@ -24,7 +24,10 @@ _OF_ALL: Final = {
     "create_batch": "use send_many(topic, values), or send(): records are gathered into batches by themselves",
     "send_batch": "use send_many(topic, values)",
     "poll": f"leave it out: {_OUTCOMES}",
-    "list_topics": "use partitions_for(topic) for one topic",
+    "list_topics": (
+        "use partitions_for(topic) for one topic; penstock.control.ControlClient(config).brokers(timeout=5) says "
+        "whether the cluster answers"
+    ),
     "purge": "use {close}(timeout=0), which fails what has no outcome",
     "start": _NOTHING,
     "stop": "use {close}()",
@@ -52,12 +55,16 @@ ASYNC: Final[Mapping[str, str]] = MappingProxyType(
 
 _BIND = "bind what the callback needs: on_delivery=functools.partial(report, key)"
 
-# Of errors. `name` is not here: errors of other libraries, which a class may have as a second base, have it.
+# Of errors.
 OF_ERRORS: Final[Mapping[str, str]] = MappingProxyType(
     {
         "code": "only a BrokerError has a code; of all others the class says what happened",
+        "name": "only a BrokerError has a name; of all others the class says what happened",
         "str": "use str(error)",
-        "txn_requires_abort": "abort after every KafkaError that is not `fatal`, except after a time-out of the commit",
+        "txn_requires_abort": (
+            "abort after every KafkaError that is not `fatal`; but after KafkaTimeoutError or AuthenticationError of "
+            "commit_transaction() call it again"
+        ),
     }
 )
 
@@ -111,6 +118,37 @@ OF_PACKAGES: Final[Mapping[str, str]] = MappingProxyType(
     }
 )
 
+# Of the module `errors`: classes of other clients, and the one that has their meaning.
+_CLASSES: Final = """
+    KafkaException KafkaError
+    ProduceError KafkaError
+    KafkaConfigurationError ConfigError
+    KeySerializationError SerializationError
+    ValueSerializationError SerializationError
+    MessageSizeTooLargeError RecordTooLargeError
+    NoBrokersAvailable KafkaTimeoutError
+    KafkaConnectionError NetworkError
+    AuthenticationFailedError AuthenticationError
+    SaslAuthenticationFailed AuthenticationError
+    SaslAuthenticationFailedError AuthenticationError
+    BrokerResponseError BrokerError
+    NotLeaderForPartitionError NotLeaderOrFollowerError
+    TopicAuthorizationFailedError TopicAuthorizationError
+    ClusterAuthorizationFailedError ClusterAuthorizationError
+    TransactionalIdAuthorizationFailed TransactionalIdAuthorizationError
+    TransactionalIdAuthorizationFailedError TransactionalIdAuthorizationError
+    OutOfOrderSequenceNumber OutOfOrderSequenceError
+    OutOfOrderSequenceNumberError OutOfOrderSequenceError
+    InvalidProducerEpoch InvalidProducerEpochError
+    UnknownProducerId UnknownProducerIdError
+    ProducerFenced ProducerFencedError
+    ProducerClosed ProducerClosedError
+"""
+OF_ERROR_CLASSES: Final[Mapping[str, str]] = MappingProxyType(
+    {name: f"use penstock.errors.{here}" for name, here in map(str.split, _CLASSES.strip().splitlines())}
+    | {"RetriableError": "use penstock.errors.KafkaError, and ask its attribute `retriable`"}
+)
+
 
 class Elsewhere:
     """A name that a class does not have, and the one of another client has.
@@ -128,7 +166,11 @@ class Elsewhere:
         # `help` of a class lists all that is in it.
         self.__doc__ = f"Not here, but at another client's {whose}: {advice}."
 
-    def __get__(self, asked: object, owner: type) -> NoReturn:
+    def __get__(self, asked: object, owner: type) -> Any:
+        for cls in owner.__mro__:  # ImportError has a `name`, and an error may have it as a second base
+            found = vars(cls).get(self._name, self)
+            if not isinstance(found, Elsewhere):
+                return found.__get__(asked, owner)
         raise AttributeError(
             f"{owner.__name__!r} has no {self._name!r}, which another client's {self._whose} has; {self._advice}",
             name=self._name,
@@ -137,7 +179,7 @@ class Elsewhere:
 
 
 # Of what `send` returns: kafka-python's name. An attribute of the class, because a compiled class cannot be given one.
-# As an object it cannot be called, says a type checker; after the NoReturn of `__get__` it would check nothing more.
+# As an object it cannot be called, says a type checker.
 GET: Final[object] = Elsewhere("get", "use result(timeout=...), in seconds", "future")
 
 

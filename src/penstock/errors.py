@@ -48,9 +48,14 @@ Three flags on each: `retriable` (the same call may succeed later), `fatal` (thi
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any, ClassVar, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, NoReturn, Self
 
-from penstock._other_clients import OF_ERRORS, OF_MESSAGES_IN_ERRORS, names_of_other_clients
+from penstock._other_clients import (
+    OF_ERROR_CLASSES,
+    OF_ERRORS,
+    OF_MESSAGES_IN_ERRORS,
+    names_of_other_clients,
+)
 from penstock.error_codes import ErrorCode
 
 
@@ -561,3 +566,11 @@ def error_row(code: int) -> ErrorRow:
 def broker_error(code: int, message: str | None = None) -> BrokerError:
     """The exception for an error code of a response; `message` is the broker's own text, where it gave one."""
     return error_row(code).cls(message, code=code)
+
+
+if not TYPE_CHECKING:  # to a type checker a module with it has every name
+
+    def __getattr__(name: str) -> NoReturn:
+        """A class of another client's: what to write instead."""
+        advice = f"; {OF_ERROR_CLASSES[name]}" if name in OF_ERROR_CLASSES else ""
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}{advice}")

@@ -83,7 +83,8 @@ def check_other_clients_arguments(callback: object, timestamp: object) -> None:
     if callable(callback):
         raise TypeError(NO_CALLBACK)
     raise TypeError(
-        "send() takes topic, value and key by position, and nothing else; write headers=, partition= or timestamp_ms="
+        "send() takes topic, value and key by position, and nothing else; write headers=, partition=, timestamp_ms= or "
+        "on_delivery="
     )
 
 

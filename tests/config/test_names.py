@@ -189,7 +189,13 @@ def test_consumers_have_the_options_that_we_say_they_have():
         ("random", "use partitioner.ignore.keys=true here, or leave it out for murmur2"),
         ("murmur2_random", "leave it out: the default places records in the same way"),
         ("murmur2", "leave it out: the default places keys in the same way, but not records with a null key"),
-        ("fnv1a", "write a partitioner that does the same, or leave it out for murmur2"),
+        *(
+            (
+                word,
+                "write a partitioner that does the same (the page 'Coming from confluent-kafka' has it), or ",
+            )
+            for word in ("fnv1a", "fnv1a_random")
+        ),
     ],
 )
 def test_a_partitioner_of_librdkafka_is_answered(partitioner, way_out):

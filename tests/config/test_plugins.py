@@ -168,7 +168,23 @@ def test_names_of_java_serializers(java, ours):
         ({"key_serializer": "int"}, r"write penstock.serializers.Int64Serializer\(\)"),
         ({"value_serializer": "shop.JsonSerializer"}, "module:attribute': 'shop:JsonSerializer'$"),
         ({"value_serializer": "utf_8"}, r"write penstock.serializers.StringSerializer\(\)"),
-        ({"value_serializer": "io.confluent.kafka.serializers.KafkaAvroSerializer"}, "no counterpart"),
+        (
+            {"value_serializer": "io.confluent.kafka.serializers.KafkaAvroSerializer"},
+            "Java classes cannot be loaded, and this one has no counterpart here; give a function of one argument",
+        ),
+        (
+            {"interceptors": ["io.confluent.monitoring.clients.interceptor.MonitoringProducerInterceptor"]},
+            r"no counterpart here; write a Python class with the methods on_send\(\) and on_acknowledgement\(\), or",
+        ),
+        (
+            {"interceptors": ["com.acme.MyInterceptor"]},
+            r"'com.acme:MyInterceptor'. If it is a Java class: these cannot be loaded; write a .* on_send\(\) and on_a",
+        ),
+        ({"partitioner": "com.acme.Places"}, r"with the method partition\(\), or leave it out$"),
+        (
+            {"metric_reporters": "org.acme.Reporter"},
+            r"with the methods start\(\) and stop\(\), or leave it out$",
+        ),
         ({"value_serializer": "avro"}, "or give an object, such as"),
         ({"interceptors": ["watch"]}, "module:attribute'$"),
         ({"metric_reporters": "prometheus"}, "such as 'penstock.watching.prometheus:collector'$"),
@@ -179,10 +195,6 @@ def test_names_of_java_serializers(java, ours):
             {"value_serializer": "org.apache.kafka.common.serialization.ListSerializer"},
             r"give an object: penstock.serializers.ListSerializer\(",
         ),
-        (
-            {"partitioner": "org.apache.kafka.clients.producer.UniformStickyPartitioner"},
-            "set partitioner.ignore.keys=true$",
-        ),
         ({"value_serializer": "penstock.serializers:ListSerializer"}, "'inner'.*give an object of it"),
         ({"value_serializer": serializers.ListSerializer}, "cannot be made without arguments"),
         ({"value_serializer": "str.encode"}, "module:attribute': 'builtins:str.encode'$"),
@@ -191,7 +203,10 @@ def test_names_of_java_serializers(java, ours):
         ({"value_serializer": "float"}, r"write penstock.serializers.Float64Serializer\(\)"),
         ({"value_serializer": "IntegerSerializer"}, r"write penstock.serializers.Int32Serializer\(\)"),
         ({"value_serializer": "short"}, r"write penstock.serializers.Int16Serializer\(\)"),
-        ({"value_serializer": 5}, "int is neither"),
+        (
+            {"value_serializer": 5},
+            r"5: it must have serialize\(topic, headers, data\), or be .*; int is neither",
+        ),
         ({"value_serializer": RandomPartitioner}, "RandomPartitioner is neither"),
         ({"partitioner": shout}, r"partition\(\)"),
         ({"partitioner": RecordingInterceptor}, r"partition\(\)"),
@@ -207,6 +222,7 @@ def test_what_cannot_be_had_fails_construction_with_option_and_reason(options, c
     with pytest.raises(ConfigError, match=f"Failed to construct.*{dotted}.*{complaint}") as caught:
         read(**options)
     assert caught.value.__cause__ is not None
+    assert str(caught.value).count(dotted) == 1
 
 
 def test_the_name_that_an_error_suggests_for_a_method_of_a_built_in_class_works():

@@ -185,6 +185,30 @@ def test_the_former_default_partitioner_of_java_is_the_built_in_one():
     assert config.partitioner_adaptive_partitioning_enable
 
 
+def test_the_former_partitioner_of_java_that_ignores_keys_is_the_option_that_java_names_in_its_place(caplog):
+    config = read(partitioner_class="org.apache.kafka.clients.producer.UniformStickyPartitioner")
+    assert config.partitioner is None
+    assert config.partitioner_ignore_keys
+    assert config.partitioner_adaptive_partitioning_enable
+    assert caplog.text == ""
+
+
+def test_what_java_has_for_jmx_is_left_out_with_a_warning(caplog):
+    class Reporter:
+        def start(self, source): ...
+
+        def stop(self, source): ...
+
+    own, jmx = Reporter(), "org.apache.kafka.common.metrics.JmxReporter"
+    for given, kept in ((jmx, ()), ([jmx], ()), ([jmx, own], (own,))):
+        caplog.clear()
+        config = read(metric_reporters=given, auto_include_jmx_reporter="true")
+        assert config.metric_reporters == kept
+        (of_option, of_reporter) = caplog.messages
+        assert of_option.startswith("without effect here: auto_include_jmx_reporter (there is no JMX here")
+        assert of_reporter.startswith(f"{jmx} in metric.reporters has no effect: there is no JMX here")
+
+
 def test_too_little_memory_for_one_batch_is_warned_about(caplog):
     read(buffer_memory=1000)
     assert "batch.size=16384 is larger than buffer.memory=1000" in caplog.text

@@ -254,7 +254,7 @@ def test_a_producer_that_is_garbage_delivers_and_its_thread_ends(broker):
     assert lines(done) == ["False None"]
     assert broker.values() == [b"v"]
     assert "ResourceWarning" in done.stderr
-    assert "was forgotten without close(): 1 records have no outcome yet" in done.stderr
+    assert "was forgotten without close(): 1 record has no outcome yet" in done.stderr
 
 
 def test_a_forgotten_producer_is_waited_for_at_exit(broker):
@@ -286,7 +286,7 @@ def test_a_forgotten_producer_that_is_given_up_at_exit_says_how_many_records_tha
         options=("-W", "ignore::ResourceWarning"),
     )
     assert done.returncode == 0
-    assert "penstock-producer-me was given up with 3 records that were not delivered" in done.stderr
+    assert "penstock-producer-me was given up with 3 records not delivered" in done.stderr
 
 
 def test_failures_that_nobody_looked_at_before_the_program_ended_are_told(broker):
@@ -848,7 +848,7 @@ def test_a_producer_that_is_forgotten_after_an_interrupted_close_delivers(broker
         with pytest.raises(KeyboardInterrupt):
             producer.close()
     gc.collect()  # a traceback holds the frames that it went through
-    with pytest.warns(ResourceWarning, match="1 records have no outcome yet"):
+    with pytest.warns(ResourceWarning, match="1 record has no outcome yet"):
         del producer
     assert thread in lifecycle._orphans  # the end of the program waits for it
     assert delivery.exception(60) is None

@@ -177,7 +177,7 @@ def test_an_abort_that_waits_is_told_and_made_again(tmp_path: Path):
 def test_a_flush_that_waits_is_told_and_its_records_stay(tmp_path: Path):
     with locked_out(tmp_path) as (kafka, producer, put_right):
         delivery = producer.send("t", b"2")
-        told_soon(producer.flush, "1 records have no outcome yet: they are sent when that is put right")
+        told_soon(producer.flush, "1 record has no outcome yet: sent when that is put right")
         put_right()
         assert delivery.result(60).offset == 1
         again(producer.flush)

@@ -102,6 +102,7 @@ class ProducerConfig:
     transaction_two_phase_commit_enable: bool
     enable_metrics_push: bool
     metric_reporters: tuple[Any, ...]
+    auto_include_jmx_reporter: bool | None
     tracing: Any | None
     glass_box: str | None
     glass_box_token: Password | None

@@ -321,6 +321,11 @@ _LOW_LATER = (
         Distinct(),
     ),
     ConfigKey(
+        "auto.include.jmx.reporter", _BOOL, None, "low",
+        "Accepted without effect: there is no JMX here, and producer.metrics() gives the numbers.",
+        ignored="there is no JMX here, and producer.metrics() gives the numbers",
+    ),
+    ConfigKey(
         "tracing", _CLASS, None, "low",
         "What traces records: an object, or the name of one, for example penstock.watching.opentelemetry:propagation. "
         "Penstock's own option.",
@@ -470,6 +475,7 @@ class ProducerOptions(TypedDict, total=False):
     transaction_two_phase_commit_enable: Flag
     enable_metrics_push: Flag
     metric_reporters: ReportersOption
+    auto_include_jmx_reporter: Flag
     tracing: TracingOption
     glass_box: str | None
     glass_box_token: Secret

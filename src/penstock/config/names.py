@@ -127,6 +127,11 @@ _DROPPED: tuple[tuple[str, str, str], ...] = (
     (LIBRDKAFKA, "write its options beside the others", "default.topic.config default.topic.conf"),
     (
         LIBRDKAFKA,
+        "penstock.testing.FakeKafka is a cluster for tests: give its bootstrap_servers",
+        "test.mock.num.brokers test.mock.broker.rtt",
+    ),
+    (
+        LIBRDKAFKA,
         _NO_COUNTERPART,
         """
         message.copy.max.bytes receive.message.max.bytes topic.blacklist topic.metadata.refresh.fast.cnt
@@ -168,12 +173,10 @@ OTHER_NAMES: Final = MappingProxyType(dict(_entries()))
 # Partitioners that librdkafka knows by a word. Its default, consistent_random, hashes keys with CRC32.
 # Without `_random` a null key is hashed like an empty one: such records have one partition there, and any here.
 CRC32: Final = "crc32"  # the one that has a word here
-_LIBRDKAFKA_PARTITIONERS: Final = (
-    "murmur2_random", "murmur2", "random", "consistent", "consistent_random", "fnv1a", "fnv1a_random",
-)  # fmt: skip
 
 _NO_FIXED_PLACE: Final = "they go to any partition, so give them partition=, or write a partitioner"
 _OR_MURMUR2: Final = ", or leave it out for murmur2, which is what Java's client uses"
+_FNV1A: Final = "write a partitioner that does the same (the page 'Coming from confluent-kafka' has it)"
 _WAYS_OUT: Final = {
     "murmur2_random": "leave it out: the default places records in the same way",
     "murmur2": (
@@ -186,6 +189,8 @@ _WAYS_OUT: Final = {
         f"consistent puts into partition 0; here {_NO_FIXED_PLACE}"
     ),
     "random": f"use partitioner.ignore.keys=true here{_OR_MURMUR2}",
+    "fnv1a": f"{_FNV1A}{_OR_MURMUR2}",
+    "fnv1a_random": f"{_FNV1A}{_OR_MURMUR2}",
 }
 
 _MOST_EXPLAINED: Final = 20  # unknown options of one error; of more only the names are given
@@ -397,7 +402,7 @@ def refuse_partitioner(name: str) -> None:
     if not {":", "."}.isdisjoint(name) or name == CRC32:
         return
     squeezed = _squeeze(name)
-    word = {_squeeze(known): known for known in _LIBRDKAFKA_PARTITIONERS}.get(squeezed)
+    word = {_squeeze(known): known for known in _WAYS_OUT}.get(squeezed)
     if word is None:
         if _nearest({CRC32: CRC32}, squeezed) is not None:
             raise ConfigError(
@@ -408,9 +413,8 @@ def refuse_partitioner(name: str) -> None:
             "'penstock.partitioners:RoundRobinPartitioner'. Without a partitioner keys are placed as by Java's client",
             "partitioner.class",
         )
-    way_out = _WAYS_OUT.get(word, f"write a partitioner that does the same{_OR_MURMUR2}")
     raise ConfigError(
-        f"partitioner.class={name!r} is a partitioner of librdkafka; {way_out}", "partitioner.class"
+        f"partitioner.class={name!r} is a partitioner of librdkafka; {_WAYS_OUT[word]}", "partitioner.class"
     )
 
 

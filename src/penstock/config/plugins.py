@@ -51,14 +51,28 @@ _JAVA_ADVICE: Mapping[str, str] = {
     f"{_JAVA_SERIALIZERS}ListSerializer": (
         "give an object: penstock.serializers.ListSerializer(...) with the serializer of its entries"
     ),
-    "org.apache.kafka.clients.producer.UniformStickyPartitioner": (
-        "leave it out, and set partitioner.ignore.keys=true"
-    ),
 }
+# Most packages of Java begin with a domain; those of Python do not.
+_JAVA_DOMAINS = ("com.", "de.", "dev.", "io.", "net.", "org.")
 _SERIALIZERS = ("key.serializer", "value.serializer")
 _OURS = {  # of Penstock's own, one
     "metric.reporters": "penstock.watching.prometheus:collector",
     "tracing": "penstock.watching.opentelemetry:calls",
+}
+_METHODS: Mapping[str, tuple[str, ...]] = {
+    "interceptor.classes": ("on_send", "on_acknowledgement"),
+    "metric.reporters": ("start", "stop"),
+}
+_IN_PYTHON: Mapping[str, str] = {
+    **dict.fromkeys(
+        _SERIALIZERS,
+        "give a function of one argument, or an object with the method serialize(topic, headers, data)",
+    ),
+    **{
+        option: f"write a Python class with the methods {'() and '.join(methods)}(), or leave it out"
+        for option, methods in _METHODS.items()
+    },
+    "partitioner.class": "write a Python class with the method partition(), or leave it out",
 }
 _OUR_MODULES = ("", "penstock", "penstock.serializers", "serializers")
 # Words that somebody might write for a serializer, in lower case.
@@ -177,7 +191,7 @@ class _Loader:
 
     def load_serializer(self, option: str, value: Any) -> Serializer:
         """Give the serializer for the value of an option; for None the default one."""
-        serializer: Serializer | None = self.load(option, value, as_serializer)
+        serializer: Serializer | None = self.load(option, value, lambda found, _: as_serializer(found, "it"))
         return BytesSerializer() if serializer is None else serializer
 
     def load(self, option: str, value: Any, adapt: Callable[[Any, str], Any]) -> Any:
@@ -226,7 +240,8 @@ def _find(name: str, option: str) -> Any:
             raise ConfigError(f"no name stands for this Java class; {_JAVA_ADVICE[name]}")
         if name not in _JAVA_NAMES:
             raise ConfigError(
-                "this Java class has no counterpart here; name a Python one as 'module:attribute'"
+                "Java classes cannot be loaded, and this one has no counterpart here; "
+                f"{_IN_PYTHON.get(option, 'give a Python object')}. A Python class is named as 'module:attribute'"
             )
         return _find(_JAVA_NAMES[name], option)
     module_name, colon, path = name.partition(":")
@@ -248,6 +263,11 @@ def _meant_by(name: str, option: str) -> str:
             return (
                 f"; for Penstock's own, write penstock.serializers.{cls}(), or 'penstock.serializers:{cls}'"
             )
+    if name.startswith(_JAVA_DOMAINS) and attribute[:1].isupper() and ":" not in name:
+        return (
+            f", such as {module_name + ':' + attribute!r}. If it is a Java class: these cannot be loaded; "
+            f"{_IN_PYTHON.get(option, 'give a Python object')}"
+        )
     if module_name and attribute and ":" not in name:
         if hasattr(builtins, module_name):  # str.encode
             return f": {'builtins:' + name!r}"
@@ -259,28 +279,26 @@ def _meant_by(name: str, option: str) -> str:
 
 def _as_partitioner(plugin: Any, option: str) -> Any:
     if not callable(getattr(plugin, "partition", None)):
-        raise TypeError(f"{option} must have a method partition(); {type(plugin).__name__} has none")
+        raise TypeError(f"it must have a method partition(); {type(plugin).__name__} has none")
     return plugin
 
 
 def _as_interceptor(plugin: Any, option: str) -> Any:
-    return _with_methods(plugin, option, ("on_send", "on_acknowledgement"))
+    return _with_methods(plugin, option)
 
 
 def _as_reporter(plugin: Any, option: str) -> Any:
-    return _with_methods(plugin, option, ("start", "stop"))
+    return _with_methods(plugin, option)
 
 
 def _as_tracing(plugin: Any, option: str) -> Any:
     if not callable(getattr(plugin, "trace_producer", None)):
-        raise TypeError(f"{option} must have a method trace_producer(); {type(plugin).__name__} has none")
+        raise TypeError(f"it must have a method trace_producer(); {type(plugin).__name__} has none")
     return plugin
 
 
-def _with_methods(plugin: Any, option: str, methods: tuple[str, ...]) -> Any:
-    for method in methods:
+def _with_methods(plugin: Any, option: str) -> Any:
+    for method in _METHODS[option]:
         if not callable(getattr(plugin, method, None)):
-            raise TypeError(
-                f"an entry of {option} must have a method {method}(); {type(plugin).__name__} has none"
-            )
+            raise TypeError(f"it must have a method {method}(); {type(plugin).__name__} has none")
     return plugin

@@ -26,6 +26,9 @@ _logger = logging.getLogger(__name__)
 
 _SECURITY = frozenset(SECURITY_NAMES)
 ACKS_ALL = -1
+# Classes of Java's client that mean something here without being one.
+_JMX_REPORTER = "org.apache.kafka.common.metrics.JmxReporter"
+_UNIFORM_STICKY = "org.apache.kafka.clients.producer.UniformStickyPartitioner"
 # Brokers remember the last five batches of an idempotent producer; with more in flight a retry could not be told
 # from a new batch.
 MAX_IN_FLIGHT_WITH_IDEMPOTENCE = 5
@@ -117,6 +120,7 @@ def apply_rules(values: dict[str, Any], explicit: AbstractSet[str]) -> None:
     _apply_delivery_timeout(values, explicit)
     _apply_idempotence(values, explicit)
     apply_backoffs(values, explicit)
+    _apply_reporters(values)
     _apply_partitioner(values, explicit)
     if values["batch.size"] > values["buffer.memory"]:
         tell(
@@ -185,7 +189,20 @@ _BUILT_IN_PARTITIONING = (
 )
 
 
+def _apply_reporters(values: dict[str, Any]) -> None:
+    kept = tuple(reporter for reporter in values["metric.reporters"] if reporter != _JMX_REPORTER)
+    if len(kept) < len(values["metric.reporters"]):
+        text = "%s in metric.reporters has no effect: there is no JMX here, and producer.metrics() gives the numbers"
+        tell(
+            _logger, logging.WARNING, Event.OPTION_WITHOUT_EFFECT, text, _JMX_REPORTER, option="metric.reporters"
+        )  # fmt: skip
+    values["metric.reporters"] = kept
+
+
 def _apply_partitioner(values: dict[str, Any], explicit: AbstractSet[str]) -> None:
+    if values["partitioner.class"] == _UNIFORM_STICKY:
+        values["partitioner.class"] = None
+        values["partitioner.ignore.keys"] = True  # which Java's own page says to use in its place
     partitioner = values["partitioner.class"]
     if partitioner is Crc32Partitioner or type(partitioner) is Crc32Partitioner:
         # It concerns keys alone: the rest is still placed in the built-in way.

@@ -137,7 +137,7 @@ class NetworkClient:
         return delay
 
     def connection_error(self, node_id: int) -> KafkaError | None:
-        """Why there is no connection to the node; None when there is one, or when none was tried."""
+        """Why there is no connection to the node; None when there is one, or when none was tried. From any thread."""
         return self._reporter.last_error(node_id)
 
     def past_error(self, node_id: int) -> PastError | None:

@@ -253,7 +253,7 @@ class FailureReporter:
         self._warned: set[tuple[int, str]] = set()
 
     def last_error(self, node_id: int) -> KafkaError | None:
-        """Why there is no connection to the node; None when there is one, or when none was tried."""
+        """Why there is no connection to the node; None when there is one, or when none was tried. From any thread."""
         return self._last.get(node_id)
 
     def past_error(self, node_id: int) -> PastError | None:

@@ -41,7 +41,7 @@ from penstock.errors import (
 from penstock.producer.assembly import ProducerParts, assemble
 from penstock.producer.guarantee.transactions.manager import TransactionManager
 from penstock.producer.io.client_metrics import add_nanoseconds
-from penstock.producer.io.thread import IOThread
+from penstock.producer.io.thread import IOThread, last_trouble
 from penstock.producer.metadata.cluster import PartitionInfo
 from penstock.producer.owner import check_may_wait
 from penstock.producer.steps import Checkpoint, Steps, TimeIsUp
@@ -175,12 +175,12 @@ class Core:
             yield ticket
         except TimeIsUp:
             left = self.parts.accumulator.incomplete_records()
-            have = "1 record has" if left == 1 else f"{left} records have"
+            cause = self.parts.io_thread.why_held_up()
             error = KafkaTimeoutError(
-                f"flush() waited {timeout} s, and {have} no outcome yet: still on the way"
+                f"flush() waited {timeout} s, and {_have(left)} no outcome yet: still on the way{last_trouble(cause)}"
             )
             error.records_left = left
-            raise error from None
+            raise error from cause
         finally:
             ticket.give_up()
             add_nanoseconds(self.parts.client_metrics.flush_ns, self.clock.now() - started)
@@ -373,8 +373,8 @@ class Core:
             self.parts.io_thread.initiate_close()
             adopt(self.thread, accumulator.incomplete_records)
             warnings.warn(
-                f"{name} was forgotten without {self.wording.close}: {left} records have no outcome yet. They are "
-                f"still sent, but nobody waits for them. Call {self.wording.close}, or use the producer in "
+                f"{name} was forgotten without {self.wording.close}: {_have(left)} no outcome yet. What is left is "
+                f"still sent, but nobody waits for it. Call {self.wording.close}, or use the producer in "
                 f"{self.wording.block}.",
                 ResourceWarning,
                 source=self,
@@ -398,11 +398,12 @@ class Core:
             return
         if not self.ended.wait(seconds):
             left = self.parts.accumulator.incomplete_records()
+            trouble = last_trouble(self.parts.io_thread.why_held_up())
             tell(
                 log, logging.WARNING, Event.NOT_CLOSED_AT_EXIT,
-                "%r was not closed before the program ended, and %d records were given up. Call %s, or use the "
+                "%r was not closed before the program ended, and %d record%s given up%s. Call %s, or use the "
                 "producer in %s.",
-                self, left, self.wording.close, self.wording.block,
+                self, left, " was" if left == 1 else "s were", trouble, self.wording.close, self.wording.block,
                 of=self.owner.events, records=left,
             )  # fmt: skip
             self.parts.io_thread.losses_logged = True
@@ -428,6 +429,10 @@ def _try_take(starts: list[None]) -> bool:
     except IndexError:
         return False
     return True
+
+
+def _have(records: int) -> str:
+    return "1 record has" if records == 1 else f"{records} records have"
 
 
 def _work(io_thread: IOThread, ended: Ticket[None], at_end: list[Callable[[], None]]) -> None:
@@ -502,9 +507,9 @@ def _end_all(deadline: float) -> None:
             left = records_left()
             tell(
                 log, logging.WARNING, Event.NOT_CLOSED_AT_EXIT,
-                "%s was given up with %d records that were not delivered: its producer was forgotten without close() "
-                "or aclose()",
-                orphan.name, left,
+                "%s was given up with %d record%s not delivered: its producer was forgotten without close() or "
+                "aclose()",
+                orphan.name, left, "" if left == 1 else "s",
                 records=left,
             )  # fmt: skip
 

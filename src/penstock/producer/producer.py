@@ -271,7 +271,8 @@ class Producer(SendFace):
         """Begin a transaction, and commit it at the end of the block.
 
         When the block raises, or a record was not delivered so that there is no commit, it is aborted and the error
-        raised on. A commit that had no answer in time is not: call `commit_transaction` again.
+        raised on. After KafkaTimeoutError or AuthenticationError of the commit it is not: call `commit_transaction`
+        again.
 
         Args:
             incomplete: commit also when a `send` in the block was refused, and the block caught that.

@@ -20,7 +20,8 @@ __all__ = ["activate_session", "run_pipeline"]
 
 spare_lasting_objects(BEFORE_IMPORTS)
 
-__getattr__, __dir__ = _lazy_names(globals(), {"run_pipeline": "penstock.spark.pipeline.run"})
+if not TYPE_CHECKING:  # to a type checker a module with a __getattr__ has every name
+    __getattr__, __dir__ = _lazy_names(globals(), {"run_pipeline": "penstock.spark.pipeline.run"})
 
 
 def activate_session(spark: SparkSession) -> None:

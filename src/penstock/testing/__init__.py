@@ -37,18 +37,19 @@ __all__ = [
     "Session",
 ]
 
-__getattr__, __dir__ = _lazy_names(
-    globals(),
-    {
-        "Acl": "penstock.testing.security.rights",
-        "ClusterSettings": "penstock.testing.settings",
-        "FakeCluster": "penstock.testing.cluster",
-        "FakeKafka": "penstock.testing.server",
-        "FakeSecurity": "penstock.testing.security.settings",
-        "Fault": "penstock.testing.faults",
-        "MockAsyncProducer": "penstock.testing.mock.aio",
-        "MockProducer": "penstock.testing.mock.producer",
-        "Refused": "penstock.testing.refused",
-        "Session": "penstock.testing.session",
-    },
-)
+if not TYPE_CHECKING:  # to a type checker a module with a __getattr__ has every name
+    __getattr__, __dir__ = _lazy_names(
+        globals(),
+        {
+            "Acl": "penstock.testing.security.rights",
+            "ClusterSettings": "penstock.testing.settings",
+            "FakeCluster": "penstock.testing.cluster",
+            "FakeKafka": "penstock.testing.server",
+            "FakeSecurity": "penstock.testing.security.settings",
+            "Fault": "penstock.testing.faults",
+            "MockAsyncProducer": "penstock.testing.mock.aio",
+            "MockProducer": "penstock.testing.mock.producer",
+            "Refused": "penstock.testing.refused",
+            "Session": "penstock.testing.session",
+        },
+    )

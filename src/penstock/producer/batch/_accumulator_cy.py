@@ -227,6 +227,11 @@ class RecordAccumulator:
         queued = sum(batch.record_count for batch in list(self._incomplete) if not batch.result.done)
         return queued + len(self.deferred)
 
+    def try_oldest_incomplete(self) -> Batch | None:
+        """The oldest batch without an outcome; None without one. From any thread."""
+        waiting = [batch for batch in list(self._incomplete) if not batch.result.done]
+        return min(waiting, key=lambda batch: batch.created, default=None)
+
     def close(self) -> None:
         """Accept nothing more; what is queued becomes sendable."""
         with self._lock:
@@ -257,9 +262,8 @@ class RecordAccumulator:
             flushes = list(self._flushes)
         for ticket in flushes:
             left = self.incomplete_records()
-            ticket.fail(
-                error.told_to(f"{left} records have no outcome yet: they are sent when that is put right")
-            )
+            have = "1 record has" if left == 1 else f"{left} records have"
+            ticket.fail(error.told_to(f"{have} no outcome yet: sent when that is put right"))
         if error.guessed:
             return  # a broker in trouble may look so: memory may come back as usual
         self.pool.fail_waiting(

@@ -472,7 +472,7 @@ class Sender:
             f"Expiring {batch.record_count} record(s) for {tp}: {int(batch.age(now) * 1000)} ms has passed since "
             f"batch creation (delivery.timeout.ms). {how_far(batch)}"
         )
-        stuck = self._why_stuck(batch)
+        stuck = self.why_stuck(batch)
         if stuck is not None and str(stuck) not in message:
             message += f" {stuck}"
         error = DeliveryTimeoutError(message)
@@ -480,7 +480,8 @@ class Sender:
         self._gate.on_expired(batch, error)
         self._outcomes.fail(batch, error, now)
 
-    def _why_stuck(self, batch: Batch) -> KafkaError | None:
+    def why_stuck(self, batch: Batch) -> KafkaError | None:
+        """What keeps a batch from being sent, as far as it is known. From any thread."""
         topic, partition = batch.topic_partition
         leader = self._metadata.snapshot.leader(topic, partition)
         if leader is not None:

@@ -23,7 +23,7 @@ from typing import NamedTuple
 
 from penstock._events import Event, tell, tell_error
 from penstock._time import Clock
-from penstock.errors import ProducerClosedError
+from penstock.errors import KafkaError, ProducerClosedError
 from penstock.network._client_cy import NetworkClient
 from penstock.producer.batch._accumulator_cy import RecordAccumulator
 from penstock.producer.guarantee.gate import Gate
@@ -90,6 +90,14 @@ class IOThread:
         self._running = False
         self._parts.client.wakeup()
 
+    def why_held_up(self) -> KafkaError | None:
+        """What keeps the oldest record from its outcome; None if nothing is known, or all have theirs."""
+        batch = self._parts.accumulator.try_oldest_incomplete()
+        if batch is None:
+            return None
+        stuck: KafkaError | None = self._sender.why_stuck(batch)
+        return batch.last_error if stuck is None else stuck
+
     # ------------------------------------------------------------------------------------- I/O thread
 
     def run(self) -> None:
@@ -146,7 +154,9 @@ class IOThread:
             "the I/O thread of the producer ended by an error" if self._running else "the producer was closed"
         )
         no_answer = ProducerClosedError(f"{what} before the coordinator answered")
-        not_sent = ProducerClosedError(f"{what} before the record was acknowledged")
+        cause = self._try_cause_of_losses()
+        not_sent = ProducerClosedError(f"{what} before the record was acknowledged{last_trouble(cause)}")
+        not_sent.__cause__ = cause
         steps: list[Callable[[], object]] = [
             accumulator.close,
             # Before the records fail: a caller that waits for them must not take their end for a success.
@@ -161,6 +171,14 @@ class IOThread:
         steps.append(accumulator.unseen.end)
         _take_all(steps)
 
+    def _try_cause_of_losses(self) -> KafkaError | None:
+        """What `why_held_up` gives, but never an error: the end must not depend on a text."""
+        try:
+            return self.why_held_up()
+        except Exception as error:  # noqa: BLE001 - it is logged
+            tell_error(log, Event.IO_THREAD_ERROR, "why records are held up cannot be told", error=error)
+            return None
+
     def _fail_records(self, error: ProducerClosedError) -> None:
         """Fail the records that have no outcome, and log how many they are: perhaps no caller asks for them."""
         accumulator = self._parts.accumulator
@@ -171,10 +189,16 @@ class IOThread:
             tell(
                 log, logging.WARNING, Event.RECORDS_GIVEN_UP,
                 "the producer was closed and gave up %d record%s for %s: %d of them had been sent and may have been "
-                "written, the others were not. Closing without a time-out waits until each record has its outcome.",
+                "written, the others were not%s. Closing without a time-out waits until each record has its outcome.",
                 lost.records, "" if lost.records == 1 else "s", name_topics(sorted(lost.topics)), lost.maybe_written,
+                last_trouble(error.__cause__),
                 records=lost.records,
             )  # fmt: skip
+
+
+def last_trouble(cause: BaseException | None) -> str:
+    """What held records up, as the end of a sentence without its full stop; "" if that is not known."""
+    return "" if cause is None else f". The last trouble: {str(cause).rstrip('.')}"
 
 
 def _take_all(steps: Iterable[Callable[[], object]]) -> None:
