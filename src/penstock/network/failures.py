@@ -231,7 +231,7 @@ def malformed_error(node: Node, cause: Exception) -> KafkaError:
     elif isinstance(cause, NotKafkaError):
         error = NotKafkaError(f"what listens at {describe(node)} does not speak Kafka: {cause}")
     else:
-        error = ProtocolError(f"{describe(node)} sent something unintelligible: {cause_of(cause)}")
+        error = ProtocolError(f"{describe(node)} sent data that cannot be read: {cause_of(cause)}")
     error.__cause__ = cause
     return error
 
@@ -291,7 +291,7 @@ class FailureReporter:
         if repeated:
             say(logging.DEBUG, "Still no connection: %s", error)
         elif refused:
-            advice = "%s. It is tried again, and goes on when that is put right."
+            advice = "%s. Penstock retries, and continues when the cause is fixed."
             say(logging.ERROR, advice, str(error).rstrip("."))
         elif node.id < 0:
             # One of a refused connection has its advice in the error, which is also what the application sees.

@@ -369,7 +369,7 @@ def test_a_broker_that_has_left_the_cluster_is_shown_for_a_while() -> None:
     gone = state["brokers"][1]
     assert (gone["id"], gone["state"], gone["tone"]) == (1, "gone", "warn")
     assert re.fullmatch(
-        r"The connection to broker 1 at b1:9092 broke: .*\. The metadata, 2\d s old, do not name it; "
+        r"The connection to broker 1 at b1:9092 broke: .*\. The metadata are 2\d s old and do not list this broker; "
         r"no batch waits for it\.",
         gone["text"],
     )
@@ -396,7 +396,7 @@ def test_a_broker_that_has_left_the_cluster_is_in_the_way_of_its_batches(leader:
     state = watched.look()
     gone = state["brokers"][0]
     assert (gone["id"], gone["state"], gone["tone"]) == (0, "gone", "bad")
-    assert gone["text"].endswith(" old, do not name it; batches wait for it.")
+    assert gone["text"].endswith(" old and do not list this broker; batches wait for it.")
     assert state["advice"][0]["text"].count("wait") == 1
 
 
@@ -435,7 +435,7 @@ def test_a_broker_that_nobody_needs_is_no_trouble() -> None:
     assert watched.look(after=0.5)["brokers"][0]["tone"] == "bad"
     (broker,) = watched.look(after=20.0)["brokers"]
     assert (broker["state"], broker["tone"]) == ("not used", "quiet")
-    assert "none was needed since: the connection to broker 0" in broker["text"]
+    assert "No request has needed one since then: the connection to broker 0" in broker["text"]
 
 
 def test_one_viewer_looks_at_a_time_and_holds_no_lock(monkeypatch: pytest.MonkeyPatch) -> None:

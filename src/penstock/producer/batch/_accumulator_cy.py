@@ -258,14 +258,16 @@ class RecordAccumulator:
         for ticket in flushes:
             left = self.incomplete_records()
             ticket.fail(
-                error.told_to(f"{left} records have no outcome yet: they are sent when that is put right")
+                error.told_to(
+                    f"{left} records have no outcome yet: Penstock sends them when the cause is fixed"
+                )
             )
         if error.guessed:
             return  # a broker in trouble may look so: memory may come back as usual
         self.pool.fail_waiting(
             lambda: error.told_to(
-                "buffer.memory is full with records that wait for that, so that no more was accepted: send again when "
-                "it is put right"
+                "buffer.memory is full with records that wait for this, so this call accepted no more: send again when "
+                "the cause is fixed"
             )
         )
 

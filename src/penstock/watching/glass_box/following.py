@@ -31,10 +31,10 @@ _REASONS: Final = {
     "full": "it was full",
     "linger": "linger.ms was over",
     "flush": "flush() was called",
-    "memory": "somebody waited for memory",
+    "memory": "a thread waited for memory",
     "close": "the producer is closed",
     "transaction-end": "the transaction ends",
-    "along": "a request left for its broker anyway",
+    "along": "another batch caused a request to the same broker",
 }
 
 
@@ -208,7 +208,7 @@ class Follower:
         try:
             delivery = yield from _timed(steps, way, clock.now)
         except GeneratorExit:
-            way.refused, way.ended = "the call was given up", clock.now()
+            way.refused, way.ended = "the call was cancelled", clock.now()
             raise
         except BaseException as error:
             way.refused, way.ended = _without_contents(error), clock.now()
@@ -276,7 +276,7 @@ def _timed(steps: Generator[Any, Any, Delivery], way: Way, now: Any) -> Generato
 def _note(way: Way, item: Any, since: float, until: float) -> None:
     if isinstance(item, Ticket):
         what = {TicketKind.MEMORY: "memory", TicketKind.METADATA: "the topic's metadata"}.get(item.kind)
-        way.waits.append((since, until, what or "its turn"))
+        way.waits.append((since, until, what or "the producer"))
 
 
 def _fits(record: ProducerRecord, topic: str, key: str | None) -> bool:
@@ -297,7 +297,7 @@ def _without_contents(error: BaseException) -> str:
     """Why send() raised. What others than Penstock say of a record may have its contents, which are not shown."""
     if isinstance(error, KafkaError) and not isinstance(error, SerializationError):
         return str(error) or type(error).__name__
-    return f"{type(error).__name__}; its text is for the caller alone"
+    return f"{type(error).__name__}; its text is not shown, as it may have contents of the record"
 
 
 def _records(count: int) -> str:

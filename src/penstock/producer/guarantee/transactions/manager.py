@@ -389,7 +389,7 @@ class TransactionManager:
             call = self._operation.name
             if call not in (None, INITIALIZE):
                 what_now = (
-                    f"{call}() goes on when that is put right, and its outcome is not known yet: make the same call "
+                    f"{call}() continues when the cause is fixed, and its outcome is not known yet: make the same call "
                     "again, and no other"
                 )
                 self._operation.tell(error.told_to(what_now))
