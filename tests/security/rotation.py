@@ -22,7 +22,7 @@ KINDS: dict[str, dict[str, object]] = {
 }
 # What is logged when a broker has ended a connection, without a word.
 _CLOSED = re.compile(r"closed the connection|Connection reset by peer|Broken pipe")
-# The end of what is logged when a broker refuses who we are.
+# The end of what is logged when a broker refuses the authentication.
 REFUSED = "Penstock retries, and continues when the cause is fixed."
 
 

@@ -279,7 +279,7 @@ def test_who_waits_for_memory_and_a_callback_that_blocks(browser: Browser) -> No
         producer.send("orders", b"x", on_delivery=charge_the_customer)
         try:
             seen.wait(
-                "#advice .bad", r"A callback has held the I/O thread for [\d.]+ s, in .*charge_the_customer"
+                "#advice .bad", r"A callback has run on the I/O thread for [\d.]+ s, in .*charge_the_customer"
             )
             seen.wait("#io-text", r"Now: callbacks, for")
             with load(producer):

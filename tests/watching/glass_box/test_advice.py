@@ -127,7 +127,7 @@ def test_what_is_worst_comes_first() -> None:
         )
     )
     assert [one.text.split(":")[0] for one in said[:3]] == [
-        "A callback has held the I/O thread for 3.0 s, in f (a.py",
+        "A callback has run on the I/O thread for 3.0 s, in f (a.py",
         "Broker 1",
         "2 senders wait for memory, the first for 3.0 s",
     ]

@@ -173,7 +173,7 @@ def test_a_callback_that_blocks_is_seen_where_it_is() -> None:
     (state,) = seen
     assert (state["io"]["now"], state["io"]["for_s"]) == ("callbacks", 3.0)
     assert ".py:" in state["io"]["where"]  # this thread, which looks, is also the one that is looked at
-    assert "A callback has held the I/O thread for 3.0 s" in state["advice"][0]["text"]
+    assert "A callback has run on the I/O thread for 3.0 s" in state["advice"][0]["text"]
 
 
 def test_of_many_partitions_those_in_trouble_are_shown_and_the_others_counted() -> None:
@@ -312,13 +312,13 @@ def test_what_a_serializer_says_of_a_record_is_not_shown() -> None:
 def test_who_sends_in_the_middle_of_following_is_put_aside(monkeypatch: pytest.MonkeyPatch) -> None:
     """The garbage collector may run a finalizer there that sends: it must not wait for itself."""
     noticed: list[bool] = []
-    way = following.Way
+    original = following.FollowedRecord
 
-    def made(*args: Any) -> following.Way:
+    def made(*args: Any) -> following.FollowedRecord:
         noticed.append(inside())
-        return way(*args)
+        return original(*args)
 
-    monkeypatch.setattr(following, "Way", made)
+    monkeypatch.setattr(following, "FollowedRecord", made)
     watched = Watched()
     watched.rig.know("t")
     watched.view.follower.start("t", None)

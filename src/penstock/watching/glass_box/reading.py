@@ -194,7 +194,7 @@ def lane_of(queue: PartitionQueue, batches: Iterable[Batch], linger: float, now:
 
 
 def lane_text(lane: Lane) -> str:
-    """A lane in words, for screen readers and tooltips."""
+    """A lane as a text."""
     words = []
     if lane.retries:
         words.append(
@@ -286,7 +286,8 @@ def broker_line(node: Node, view: NodeView | None, error: Exception | None, now:
             line.tone = BAD
     elif view.state in UNCONNECTED and now - view.next_attempt_at > UNUSED:
         why = f": {line.error}" if line.error else ""
-        line.text = f"The connection ended {now - view.last_attempt_at:.0f} s ago. No request has needed one since then{why}"
+        ended = now - view.last_attempt_at
+        line.text = f"The connection ended {ended:.0f} s ago. No request has needed one since then{why}"
     elif view.state in UNCONNECTED:
         again = max(0.0, view.next_attempt_at - now)
         line.state, line.tone = view.state.value, BAD if line.error else QUIET

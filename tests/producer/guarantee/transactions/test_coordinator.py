@@ -308,7 +308,9 @@ def test_a_fence_that_a_partition_tells_of_says_the_same():
     rig = opened()
     request = in_flight(rig)
     rig.answer(request, error_code=90)
-    with pytest.raises(ProducerFencedError, match=r"taken over the transactional id 'x'.*Close this producer"):
+    with pytest.raises(
+        ProducerFencedError, match=r"taken over the transactional id 'x'.*Close this producer"
+    ):
         rig.manager.commit()
 
 
