@@ -107,12 +107,12 @@ class Mailbox:
             return
         self._rung = True
         # A loop that has ended forgets it, and so does one that ends before it looks.
-        self._wake(_Errand(self, False))
+        self._wake(_MailboxCheck(self, False))
 
     def ring_again(self) -> None:
-        """The loop has thrown away what woke it: wake it once more, if it has not ended. Any thread."""
+        """The loop has dropped the call that woke it: wake it once more, if it has not ended. Any thread."""
         self._rung = True
-        self._wake(_Errand(self, True))
+        self._wake(_MailboxCheck(self, True))
 
     def look(self) -> None:
         """Deliver what has come. In the loop."""
@@ -144,16 +144,16 @@ class Mailbox:
             message.drop()
 
 
-class _Errand:
-    """The look of a loop into its mailbox.
+class _MailboxCheck:
+    """A call in a loop that looks into its mailbox.
 
-    A loop throws it away when it has ended, so that nobody will ever look; or when Ctrl-C came just before the look.
-    A second errand tells which: a loop that has ended throws that away as well. It comes when the program lets go of
-    the exception, whose traceback holds the first one.
+    A loop drops it without a call in two cases: the loop has ended, so that nobody will ever look; or Ctrl-C came
+    just before the call. A second one tells which: a loop that has ended drops that as well. The second one is made
+    when the program drops the exception, whose traceback refers to the first one.
 
     Args:
         mailbox: to look into.
-        is_second: whether the loop has thrown one away.
+        is_second: whether the loop has dropped one already.
     """
 
     __slots__ = ("_done", "_is_second", "_mailbox")

@@ -36,7 +36,7 @@ The type tells the caller what to do:
     |  |- RunIdReusedError
     |  `- SinkAuthorizationError
     |- InvalidMetadataError         the client's view of the cluster is old (retriable, refreshed by itself)
-    |- AuthenticationError          the broker refused who we are
+    |- AuthenticationError          the broker refused the authentication
     |- ProtocolError                the peer sent what Kafka would not send
     |- NotKafkaError                the peer does not speak Kafka at all
     `- BrokerError                  a broker answered with an error code; one class for each code that matters

@@ -214,7 +214,7 @@ def test_ctrl_c_in_a_task_that_goes_on_leaves_nobody_behind(loop) -> None:
 @pytest.mark.skipif(
     _waiting_cy.is_compiled(), reason="compiled code does not look at signals when it is called"
 )
-@pytest.mark.parametrize("entered", ["_Errand.__call__", "Mailbox.look"])
+@pytest.mark.parametrize("entered", ["_MailboxCheck.__call__", "Mailbox.look"])
 def test_ctrl_c_just_before_the_look_leaves_nobody_behind(loop, entered: str) -> None:
     """A loop that goes on afterwards looks again, and can be woken."""
     told: list[Any] = []

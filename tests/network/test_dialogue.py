@@ -787,7 +787,7 @@ def test_a_transport_that_has_more_to_say_before_it_is_connected_is_waited_for()
 
 
 class TwoDoors:
-    """Two servers, of which the first refuses who we are."""
+    """Two servers, of which the first refuses the authentication."""
 
     def __init__(self) -> None:
         self.h = Harness(2, connection_setup_timeout_ms=3000, connection_setup_timeout_max_ms=3000)

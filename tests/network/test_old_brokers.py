@@ -13,7 +13,7 @@ from network.harness import Harness, question
 
 from penstock.network import ClientRequest
 from penstock.network.backend import Authenticate
-from penstock.network.old_brokers import OldBrokers, Way
+from penstock.network.old_brokers import OldBrokers, OpeningMode
 from penstock.protocol.messages import API_VERSIONS, FIND_COORDINATOR, METADATA, PRODUCE
 from penstock.protocol.requests import NodeApiVersions, SchemaRequest
 from penstock.types import Node
@@ -486,8 +486,8 @@ def test_what_addresses_have_shown_is_forgotten_with_them():
     known = OldBrokers(None)
     nodes = [Node(1, f"h{number}", 9092) for number in range(3)]
     for node in nodes:
-        known.on_closed(node, Way.ASK, 0.0, after_metadata=False)
+        known.on_closed(node, OpeningMode.ASK, 0.0, after_metadata=False)
     known.keep_nodes(nodes[2:])
-    ways = [known.approach(node, 1.0, authenticates=False).way for node in nodes]
-    assert ways == [Way.ASK, Way.ASK, Way.PROBE]
+    modes = [known.approach(node, 1.0, authenticates=False).mode for node in nodes]
+    assert modes == [OpeningMode.ASK, OpeningMode.ASK, OpeningMode.PROBE]
     assert len(known._evidence) == 1

@@ -21,7 +21,7 @@ class Street:
 
     Args:
         servers: how many.
-        refusing: those that refuse who we are.
+        refusing: those that refuse the authentication.
         silent: those that never answer.
         delay: seconds until a refusal.
     """
@@ -232,7 +232,7 @@ def test_an_old_refusal_by_one_broker_is_not_told_when_all_others_are_lost():
     street.silence(2)
     h.updater.in_progress = False
     street.run(5)
-    assert not h.updater.fatal, "that the network is away is no matter of who we are"
+    assert not h.updater.fatal, "a network that is away is no refused authentication"
 
 
 def test_a_refusal_while_others_are_connected_is_not_told_later_either():

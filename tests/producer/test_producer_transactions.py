@@ -184,7 +184,7 @@ def test_a_block_that_was_fenced_raises_that(kafka: FakeKafka, make: Make):
     older, newer = make(), make()
     newer.begin_transaction()
     with (
-        pytest.raises(ProducerFencedError, match=r"the transactional id 'x'.*Close it") as caught,
+        pytest.raises(ProducerFencedError, match=r"the transactional id 'x'.*Close this producer") as caught,
         older.transaction(),
     ):
         older.send("t", b"a", partition=0)

@@ -664,7 +664,7 @@ def test_one_that_comes_behind_the_end_of_its_transaction_is_told_in_the_log(cap
     rig.commit()  # between its look and its place among those put aside
     rig.parts.accumulator.deferred.put_aside(later, None, 1.0)
     rig.run_for(1)
-    assert "1 record for topic 't' failed, and nobody looked" in caplog.text
+    assert "1 record for topic 't' failed, and the program did not ask" in caplog.text
     rig.begin()
     rig.deliver(rig.send("t", b"b", partition=0))
     rig.commit()

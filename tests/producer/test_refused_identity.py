@@ -172,7 +172,7 @@ def test_a_commit_is_told_at_once_and_goes_on_when_that_is_put_right(protocol):
     lock_out(rig)
     for _ in range(3):
         text = told(rig, rig.manager.commit())
-        assert "commit_transaction() goes on when that is put right, and its outcome is not known" in text
+        assert "commit_transaction() continues when the cause is fixed, and its outcome is not known" in text
         assert rig.state is TxnState.COMMITTING
         for other in (rig.manager.abort, rig.manager.begin):
             with pytest.raises(IllegalStateError, match=r"outcome of commit_transaction\(\) is not known"):
@@ -234,7 +234,7 @@ def test_an_abort_is_told_at_once_and_goes_on_when_that_is_put_right(protocol):
     rig.acknowledge_all()
     rig.deliver(rig.send("t", b"1", partition=0))
     lock_out(rig)
-    assert "abort_transaction() goes on" in told(rig, rig.manager.abort())
+    assert "abort_transaction() continues" in told(rig, rig.manager.abort())
     let_in(rig)
     rig.abort()
     assert [body["committed"] for body in rig.asked(END_TXN)] == [False]
@@ -246,7 +246,7 @@ def test_offsets_are_told_at_once_and_may_be_sent_again_or_be_aborted(protocol):
     for ends in ("offsets", "abort"):
         rig = opened(protocol)
         lock_out(rig)
-        assert "send_offsets_to_transaction() goes on" in told(rig, rig.offsets_ticket({("t", 0): 5}))
+        assert "send_offsets_to_transaction() continues" in told(rig, rig.offsets_ticket({("t", 0): 5}))
         let_in(rig)
         if ends == "offsets":
             rig.send_offsets({("t", 0): 5})

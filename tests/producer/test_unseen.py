@@ -41,7 +41,7 @@ def nothing_is_left() -> Iterator[None]:
 def told(caplog: pytest.LogCaptureFixture) -> Callable[[], list[str]]:
     """The warnings of unseen failures so far."""
     caplog.set_level(logging.WARNING, "penstock.producer")
-    return lambda: [line for line in caplog.messages if "nobody looked" in line]
+    return lambda: [line for line in caplog.messages if "did not ask for the outcome" in line]
 
 
 def a_rig(**options: Any) -> Rig:
@@ -67,7 +67,7 @@ def test_dropped_deliveries_of_a_failed_batch_are_counted_with_topic_and_error(t
         rig.send("t", b"v")
     refuse(rig, error_message="no thanks")
     (line,) = told()
-    assert line.startswith("7 records for topic 't' failed, and nobody looked")
+    assert line.startswith("7 records for topic 't' failed, and the program did not ask")
     assert "InvalidRecordError: t-0: no thanks" in line
     assert "on_delivery" in line
 

@@ -22,8 +22,8 @@ KINDS: dict[str, dict[str, object]] = {
 }
 # What is logged when a broker has ended a connection, without a word.
 _CLOSED = re.compile(r"closed the connection|Connection reset by peer|Broken pipe")
-# The end of what is logged when a broker refuses who we are.
-REFUSED = "It is tried again, and goes on when that is put right."
+# The end of what is logged when a broker refuses the authentication.
+REFUSED = "Penstock retries, and continues when the cause is fixed."
 
 
 def lines(told: pytest.LogCaptureFixture, level: int, text: str) -> list[str]:

@@ -236,7 +236,7 @@ OF_SASL = {
     ),
     "rubbish for an answer": Refusal(
         fake(sasl(), fault=Fault(api=SASL_AUTHENTICATE, garbage=True, times=None)),
-        ("unintelligible",),
+        ("sent data that cannot be read",),
         at_once=False,
     ),
 }

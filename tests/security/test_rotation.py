@@ -138,7 +138,7 @@ def again(call: Callable[[], object]) -> None:
 def test_a_commit_that_waits_is_told_and_made_again(tmp_path: Path):
     with locked_out(tmp_path, **{"transactional.id": "x"}) as (kafka, producer, put_right):
         producer.send("t", b"2")
-        told_soon(producer.commit_transaction, "commit_transaction() goes on", "make the same call again")
+        told_soon(producer.commit_transaction, "commit_transaction() continues", "make the same call again")
         told_soon(producer.commit_transaction)
         put_right()
         again(producer.commit_transaction)
@@ -158,7 +158,7 @@ def test_a_block_that_commits_is_told_and_its_commit_is_made_again(tmp_path: Pat
                 kafka.cluster.security.users["alice"] = "third-alice-secret"
                 cut(kafka)
 
-        told_soon(block, "commit_transaction() goes on")
+        told_soon(block, "commit_transaction() continues")
         kafka.cluster.security.users["alice"] = "new-alice-secret"
         again(producer.commit_transaction)
         assert values(kafka) == [b"1", b"2"]
@@ -166,7 +166,7 @@ def test_a_block_that_commits_is_told_and_its_commit_is_made_again(tmp_path: Pat
 
 def test_an_abort_that_waits_is_told_and_made_again(tmp_path: Path):
     with locked_out(tmp_path, **{"transactional.id": "x"}) as (kafka, producer, put_right):
-        told_soon(producer.abort_transaction, "abort_transaction() goes on")
+        told_soon(producer.abort_transaction, "abort_transaction() continues")
         put_right()
         again(producer.abort_transaction)
         with producer.transaction():
@@ -177,7 +177,9 @@ def test_an_abort_that_waits_is_told_and_made_again(tmp_path: Path):
 def test_a_flush_that_waits_is_told_and_its_records_stay(tmp_path: Path):
     with locked_out(tmp_path) as (kafka, producer, put_right):
         delivery = producer.send("t", b"2")
-        told_soon(producer.flush, "1 record has no outcome yet: sent when that is put right")
+        told_soon(
+            producer.flush, "1 record has no outcome yet: Penstock sends what is left when the cause is fixed"
+        )
         put_right()
         assert delivery.result(60).offset == 1
         again(producer.flush)
@@ -199,7 +201,7 @@ def test_a_send_that_waits_for_memory_is_told_and_made_again(tmp_path: Path, man
                 producer.send_many("t", [value]) if many else producer.send("t", value)
                 sent.append(value)
 
-        told_soon(fill, "buffer.memory is full", "send again when it is put right")
+        told_soon(fill, "buffer.memory is full", "send again when the cause is fixed")
         assert 2 <= len(sent) <= 4, "what fits"
         told_soon(fill, "buffer.memory is full")
         put_right()

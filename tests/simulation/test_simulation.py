@@ -14,7 +14,7 @@ import pytest
 
 from penstock.network._connection_cy import Connection, is_compiled
 from penstock.network.handshake import ApiVersionsHandshake
-from penstock.network.old_brokers import Way
+from penstock.network.old_brokers import OpeningMode
 from penstock.network.states import READY, REAUTHENTICATING
 from penstock.producer.guarantee.idempotent import IdempotentGate
 from simulation.bugs import BUGS
@@ -68,7 +68,7 @@ def test_seeds_hold_where_brokers_are_frozen_when_a_producer_comes():
 def test_a_frozen_broker_that_is_taken_for_an_old_one_is_found(monkeypatch):
     def believe(handshake: ApiVersionsHandshake) -> None:
         """Take silence for a proof."""
-        handshake.result = handshake._old_brokers.on_dropped(handshake._node, Way.PROBE)
+        handshake.result = handshake._old_brokers.on_dropped(handshake._node, OpeningMode.PROBE)
 
     monkeypatch.setattr(ApiVersionsHandshake, "on_silence", believe)
     problems = [

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from unittest import mock
 
 from penstock.errors import KafkaError, ProtocolError
-from penstock.network.old_brokers import OldBrokers, Way
+from penstock.network.old_brokers import OldBrokers, OpeningMode
 from penstock.network.states import ConnectionStates, NodeState
 from penstock.producer.assembly import ProducerParts
 from penstock.producer.metadata.cluster import ClusterSnapshot
@@ -64,16 +64,16 @@ def watched_network(sim: Simulation) -> Iterator[None]:
     on_dropped, on_closed, assumed = OldBrokers.on_dropped, OldBrokers.on_closed, OldBrokers.assumed
     when_closed: dict[str, str] = {}  # the release of a broker when it closed a connection, by host
 
-    def watched_drop(old_brokers: OldBrokers, node: Node, way: Way) -> NodeApiVersions | None:
-        taken_for = on_dropped(old_brokers, node, way)
+    def watched_drop(old_brokers: OldBrokers, node: Node, mode: OpeningMode) -> NodeApiVersions | None:
+        taken_for = on_dropped(old_brokers, node, mode)
         if taken_for is not None:
             _check_taken_for(sim, node, taken_for, sim.plan.changes)  # it may have changed after it was asked
         return taken_for
 
     def watched_close(
-        old_brokers: OldBrokers, node: Node, way: Way, now: float, *, after_metadata: bool
+        old_brokers: OldBrokers, node: Node, mode: OpeningMode, now: float, *, after_metadata: bool
     ) -> None:
-        on_closed(old_brokers, node, way, now, after_metadata=after_metadata)
+        on_closed(old_brokers, node, mode, now, after_metadata=after_metadata)
         when_closed[node.host] = _release(sim, node)
 
     def watched_assumption(old_brokers: OldBrokers, node: Node) -> NodeApiVersions:

@@ -225,7 +225,8 @@ def test_a_killed_broker_is_shown_within_two_seconds_with_its_cause(browser: Bro
             kafka.stop_broker(1)
             took.append(seen.wait("#brokers .bad, #brokers .warn", "broker 1 at 127.0.0.1"))
             cause = r"(closed the connection|cannot connect to broker 1|broke)"
-            seen.wait("#brokers .warn", rf"gone[\s\S]*{cause}[\s\S]*The metadata, \d+ s old, do not name it")
+            metadata = r"The metadata are \d+ s old and do not list this broker"
+            seen.wait("#brokers .warn", rf"gone[\s\S]*{cause}[\s\S]*{metadata}")
             seen.wait("#advice", r"Broker 1: ")
             seen.wait("#events", r"broker 1 at .*: ")
             if number == 0:
@@ -253,7 +254,7 @@ def test_a_frozen_broker_is_shown_with_the_time(browser: Browser) -> None:
 
 def advice_with(browser: Browser, linger_ms: int, pause: float, picture: str | None = None) -> str:
     with shop(linger_ms=linger_ms) as (_, producer), load(producer, pause=pause), viewer(browser) as seen:
-        seen.wait("#advice", r"% of batches leave|Nothing stands in the way")
+        seen.wait("#advice", r"% of batches leave|Nothing holds the producer up")
         seen.page.wait_for_timeout(2500)
         if picture is not None:
             seen.page.set_viewport_size({"width": 1180, "height": 460})
@@ -278,7 +279,7 @@ def test_who_waits_for_memory_and_a_callback_that_blocks(browser: Browser) -> No
         producer.send("orders", b"x", on_delivery=charge_the_customer)
         try:
             seen.wait(
-                "#advice .bad", r"A callback has held the I/O thread for [\d.]+ s, in .*charge_the_customer"
+                "#advice .bad", r"A callback has run on the I/O thread for [\d.]+ s, in .*charge_the_customer"
             )
             seen.wait("#io-text", r"Now: callbacks, for")
             with load(producer):

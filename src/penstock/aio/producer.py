@@ -299,7 +299,7 @@ class AsyncProducer:
 
         Raises:
             KafkaTimeoutError: the time is up; the records go on. Its `records_left` is how many have no outcome.
-            AuthenticationError: no broker lets this client in; the records go on when that is put right.
+            AuthenticationError: no broker accepts this client; the records are sent when the cause is fixed.
             ValueError: the time is negative.
         """
         check_limit(timeout)

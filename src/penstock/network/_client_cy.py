@@ -145,7 +145,7 @@ class NetworkClient:
         return self._reporter.past_error(node_id)
 
     def refusal(self) -> KafkaError | None:
-        """The latest refusal of who we are, where no known node can be used; None while another one may let us in."""
+        """The latest refused authentication, if no known node can be used; None while another node may accept it."""
         refused: KafkaError | None = self._reporter.refusal
         return refused if refused is not None and self._is_final(self._now()) else None
 

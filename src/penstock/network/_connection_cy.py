@@ -98,7 +98,7 @@ class NetworkMetrics:
         self.connections_created = 0
         self.connections_closed = 0
         self.connections_failed = 0  # attempts that did not get as far as a connection
-        self.authentications = 0  # connections on which a broker was told who we are, and took it
+        self.authentications = 0  # connections on which a broker has accepted the authentication
         self.authentications_failed = 0
         self.reauthentications = 0  # sessions that were renewed
         self.reauthentications_failed = 0

@@ -551,9 +551,9 @@ class ConnectionPool:
     def _fail_requests(self, pending: list[InFlightRequest], error: KafkaError, now: float) -> None:
         """End the requests of a connection, oldest first, each with the error that fits it.
 
-        The connection's own error is that of a request only where it says what became of the request: it was lost with
-        the connection, or is itself the one that took too long. To all others the connection was merely lost, also when
-        a broker refused who we are: that may be put right, and the request sent again.
+        A request gets the connection's own error only where this error says what became of the request: the request was
+        lost with the connection, or is itself the one that took too long. For all other requests the connection was
+        only lost, also when a broker refused the authentication: the cause may be fixed, and the request sent again.
         """
         lost: KafkaError = error
         if not isinstance(error, NetworkError):

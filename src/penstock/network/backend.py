@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The two seams of the network client: what it needs from the operating system, and from the layer above.
+"""The two interfaces of the network client: to the operating system, and to the layer above.
 
-`NetworkBackend` is waiting, connecting, resolving names, and doing so aside: a simulator replaces these and has the
-client in virtual time. `MetadataUpdater` is the owner of the cluster's metadata: the network layer knows nothing
-else that is above it.
+`NetworkBackend` waits, connects, resolves names, and runs work on other threads. A simulator replaces it, and so runs
+the client in virtual time. `MetadataUpdater` owns the cluster's metadata: the network layer knows nothing else of the
+layer above.
 """
 
 from __future__ import annotations
@@ -119,8 +119,8 @@ class MetadataUpdater(Protocol):
     def on_fatal(self, error: KafkaError) -> None:
         """No update can succeed (authentication, no common version); waiting senders are woken with the error.
 
-        A refusal of who we are is told when every known node has refused, or could not be reached, or when none of them
-        has accepted it a second later: until then it is only the reason of a failed connection.
+        A refused authentication is reported here when every known node has refused it, or could not be reached, or when
+        no node has accepted it a second later. Until then it is only the reason of a failed connection.
 
         After a BootstrapError none ever will: it also meets everyone who would wait later.
         """

@@ -1,17 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Conducts the handshakes of all connections: step by step, aside where a step may block, anew before a session ends.
+"""Runs the handshakes of all connections, step by step. A step that may block runs on another thread ("aside").
 
 Rules:
-1. On a new connection ApiVersions comes first, then who we are, where the backend authenticates.
+1. On a new connection ApiVersions comes first, then the authentication, where the backend authenticates. Before a
+   session ends, the connection authenticates again.
 2. Nothing but the handshake is written on a connection while it goes on. One that renews a session is sent behind the
    requests in flight: brokers answer in order, so that these are answered first.
 3. What runs aside only leaves its result, and wakes the I/O thread, which goes on. The result for a connection that has
    been closed meanwhile is dropped.
 4. For one node one thing runs aside at a time. When a connection is given up while its work aside goes on, the work of
    the next connection waits for it, for a minute at most: then it is taken for lost. So work that hangs does not pile
-   up. It is told as what hangs, and not as a broker that cannot be reached.
-5. An error that is no KafkaError may hold a secret in its text, once it is about who we are: only its type and place
-   are told.
+   up. The error names the work that hangs, and does not say that the broker cannot be reached.
+5. During the authentication, the text of an error that is no KafkaError may contain a secret: only the type and the
+   place of the error are logged.
 
 Owned by the I/O thread, but for `finished`, to which others append.
 """
@@ -52,7 +53,7 @@ BARE = -1
 GIVEN_UP_SECONDS = 60.0
 
 
-class Keeper(Protocol):
+class ConnectionOwner(Protocol):
     """The owner of the connections."""
 
     def start_request(
@@ -62,7 +63,7 @@ class Keeper(Protocol):
         ...
 
     def agreed(self, connection: Connection, now: float) -> None:
-        """A handshake is over, and the broker is satisfied."""
+        """A handshake has succeeded: the connection can be used."""
         ...
 
     def fail(self, connection: Connection, error: KafkaError, now: float) -> None:
@@ -70,7 +71,7 @@ class Keeper(Protocol):
         ...
 
     def watch_setup(self, connection: Connection, deadline: float) -> None:
-        """Ask `prompt` when the handshake has not gone on by then, and else fail the connection."""
+        """If the handshake has not gone on by then: call `prompt`, and fail the connection if it returns False."""
         ...
 
     def close_connection(self, node_id: int, now: float, reason: str) -> None:
@@ -78,7 +79,7 @@ class Keeper(Protocol):
         ...
 
 
-class Errand(NamedTuple):
+class AsideTask(NamedTuple):
     """Work aside, and the handshake that it belongs to."""
 
     connection: Connection
@@ -95,7 +96,7 @@ class Errand(NamedTuple):
 class Result(NamedTuple):
     """What work aside has come to."""
 
-    errand: Errand
+    task: AsideTask
     take: Callable[[], HandshakeStep | None]
 
 
@@ -106,27 +107,31 @@ class Dialogues:
         settings: time-outs.
         backend: authenticates, and runs work aside.
         handshakes: makes the first handshake of each connection.
-        keeper: keeps the connections.
+        owner: owns the connections.
 
     Attributes:
         finished: results of work aside that nobody has taken yet; `take_finished` does.
     """
 
     def __init__(
-        self, settings: NetworkSettings, backend: NetworkBackend, handshakes: HandshakeFactory, keeper: Keeper
+        self,
+        settings: NetworkSettings,
+        backend: NetworkBackend,
+        handshakes: HandshakeFactory,
+        owner: ConnectionOwner,
     ) -> None:
         self.finished: list[Result] = []
         self._timeout = settings.request_timeout_ms / 1000
         self._backend = backend
         self._handshakes = handshakes
-        self._keeper = keeper
-        self._under_way: dict[int, Errand] = {}  # by node id
-        self._waiting: dict[int, Errand] = {}  # for the one that is under way
+        self._owner = owner
+        self._under_way: dict[int, AsideTask] = {}  # by node id
+        self._waiting: dict[int, AsideTask] = {}  # for the one that is under way
         self._logged: set[str] = set()  # places of errors
 
     @property
     def authenticates(self) -> bool:
-        """Whether brokers are told who we are."""
+        """Whether connections authenticate."""
         return self._backend.authenticate is not None
 
     def keep_nodes(self, kept: Iterable[Node]) -> None:
@@ -142,11 +147,11 @@ class Dialogues:
         self._go_on(connection, lambda: self._authenticate(connection), now)
 
     def prompt(self, connection: Connection, now: float) -> bool:
-        """Go on with a first exchange although the broker is silent; False where nothing is left but to give up."""
+        """Go on with a first exchange although the broker is silent; False if the connection must be given up."""
         known = connection.known
         if known.state is not CHECKING_API_VERSIONS or now >= known.setup_deadline:
             return False
-        self._keeper.watch_setup(connection, known.setup_deadline)
+        self._owner.watch_setup(connection, known.setup_deadline)
         handshake = connection.handshake
         if getattr(handshake, "patience", math.inf) < math.inf and not connection.unsent_bytes:
             self._go_on(connection, handshake.on_silence, now)
@@ -161,15 +166,15 @@ class Dialogues:
     def take_finished(self, now: float) -> None:
         """Go on where work aside has come to its end."""
         while self.finished:
-            errand, take = self.finished.pop(0)
-            node_id = errand.connection.known.node.id
-            if self._under_way.get(node_id) is errand:
+            task, take = self.finished.pop(0)
+            node_id = task.connection.known.node.id
+            if self._under_way.get(node_id) is task:
                 del self._under_way[node_id]
                 following = self._waiting.pop(node_id, None)
                 if following is not None and following.wanted:
                     self._go_on(following.connection, partial(Aside, following.work), now)
-            if errand.wanted:
-                self._go_on(errand.connection, take, now)
+            if task.wanted:
+                self._go_on(task.connection, take, now)
 
     def late_error(self, connection: Connection, now: float) -> KafkaError | None:
         """Why a connection is late, where it waits for work aside that has taken most of the time; else None."""
@@ -221,13 +226,13 @@ class Dialogues:
         except StartAgain as why:
             text = "Connecting anew to %s: %s"
             tell(logger, logging.DEBUG, Event.CONNECTING, text, describe(known.node), why, node=known.node)
-            self._keeper.close_connection(known.node.id, now, str(why))
+            self._owner.close_connection(known.node.id, now, str(why))
         except KafkaError as error:
-            self._keeper.fail(connection, failures.refused_error(known.node, error), now)
+            self._owner.fail(connection, failures.refused_error(known.node, error), now)
         except Exception as error:  # noqa: BLE001 - else this connection would neither be used nor closed
-            self._keeper.fail(connection, self._unexpected(connection, error), now)
+            self._owner.fail(connection, self._unexpected(connection, error), now)
         else:
-            self._keeper.agreed(connection, now)
+            self._owner.agreed(connection, now)
 
     def _take(self, connection: Connection, step: HandshakeStep | Aside | Pause, now: float) -> None:
         if isinstance(step, Pause):
@@ -235,8 +240,8 @@ class Dialogues:
         if isinstance(step, Aside):
             if connection.known.state is REAUTHENTICATING:
                 # No request is on its way whose time-out would end this.
-                self._keeper.watch_setup(connection, now + self._timeout)
-            self._send_errand(Errand(connection, connection.handshake, step.work, now))
+                self._owner.watch_setup(connection, now + self._timeout)
+            self._start_aside(AsideTask(connection, connection.handshake, step.work, now))
             return
         request = BareToken(step.raw) if step.raw is not None else step.request
         if request is None:
@@ -244,9 +249,9 @@ class Dialogues:
         version = BARE if step.raw is not None else step.version
         on_response = partial(self._on_response, connection, connection.handshake)
         asked = ClientRequest(connection.known.node, request, self._timeout, on_response)
-        self._keeper.start_request(connection, asked, version, now, True)
+        self._owner.start_request(connection, asked, version, now, True)
         if connection.known.state is CHECKING_API_VERSIONS:
-            self._keeper.watch_setup(connection, self._next_look(connection, now))
+            self._owner.watch_setup(connection, self._next_look(connection, now))
 
     def _next_look(self, connection: Connection, now: float) -> float:
         """When to do something about a silent broker: before anything else gives up."""
@@ -281,32 +286,32 @@ class Dialogues:
 
     # ---- aside
 
-    def _send_errand(self, errand: Errand) -> None:
-        node_id = errand.connection.known.node.id
+    def _start_aside(self, task: AsideTask) -> None:
+        node_id = task.connection.known.node.id
         under_way = self._under_way.get(node_id)
-        if under_way is not None and errand.began_at - under_way.began_at < GIVEN_UP_SECONDS:
-            self._waiting[node_id] = errand
+        if under_way is not None and task.began_at - under_way.began_at < GIVEN_UP_SECONDS:
+            self._waiting[node_id] = task
             return
         self._waiting.pop(node_id, None)
-        self._under_way[node_id] = errand
+        self._under_way[node_id] = task
         try:
-            self._backend.run_aside(partial(self._work, errand))
+            self._backend.run_aside(partial(self._work, task))
         except BaseException:
             del self._under_way[node_id]
             raise
 
-    def _work(self, errand: Errand) -> None:
+    def _work(self, task: AsideTask) -> None:
         """The body of the thread aside."""
         take: Callable[[], HandshakeStep | None]
         try:
-            step = errand.work() if errand.wanted else None
+            step = task.work() if task.wanted else None
         except Exception as error:  # noqa: BLE001 - the I/O thread tells it
             take = partial(_raise, error)
         except BaseException as error:  # noqa: BLE001 - of a mechanism of the user's: it must not end the I/O thread
             take = partial(_raise, AuthenticationError(f"authentication failed: {told(error)}"))
         else:
             take = partial(_give, step)
-        self.finished.append(Result(errand, take))
+        self.finished.append(Result(task, take))
         self._backend.selector.wakeup()
 
     def __repr__(self) -> str:

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The one place where troubles of the network become errors of this package, with texts that name host, port and cause.
 
-Also decides how loudly a failure is told: the first one of a kind is a warning with advice, its repetitions are not, or
-a broker that is down for an hour would fill the log.
+It also chooses the level of the log: the first failure of a kind is a warning with advice, and its repetitions are not.
+Otherwise a broker that is down for an hour would fill the log.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from penstock.types import Node
 
 logger = logging.getLogger("penstock.network")
 
-# As often a broker must have closed a connection after the first request, until that is taken for a refusal.
+# How often in a row a broker must close the connection after the first request, before that is taken for a refusal.
 _TIMES_TO_BELIEVE = 3
 _REFUSED_ADVICE = "Is the broker running, and is it listening at that port?"
 _FIRST_EXCHANGE_ADVICE = "Is it a Kafka broker, and does the listener speak this security.protocol?"
@@ -101,7 +101,7 @@ def _with_advice(cause: Exception) -> str:
 
 
 def setup_timeout_error(known: NodeState, now: float, transport: Transport) -> KafkaError:
-    """What it takes to be ready took too long. A transport of several layers knows which of them waits (`delay`)."""
+    """The set-up of a connection took too long. A transport of several layers knows which of them waits (`delay`)."""
     node = describe(known.node)
     if known.state is REAUTHENTICATING:
         return NetworkError(f"re-authentication with {node} took too long; a new connection is made")
@@ -120,10 +120,10 @@ def setup_timeout_error(known: NodeState, now: float, transport: Transport) -> K
 
 
 def unproven_error(node: Node, cause: AuthenticationError) -> KafkaError:
-    """One of the two sides did not prove who it is; the cause says which.
+    """The authentication of the client or of the broker failed; the cause says which.
 
-    The text does not say that the broker refused: where no token could be fetched, or what finds out who we are has not
-    come back in time, the broker has not even been asked.
+    The text does not say that the broker refused: if no token could be fetched, or the credentials were not found in
+    time, the broker has not even been asked.
     """
     text = f"no connection to {describe(node)}: {cause}"
     error = AuthenticationError(text, mechanism=cause.mechanism, user=cause.user, broker=describe(node))
@@ -153,7 +153,7 @@ def renewal_error(node: Node, cause: KafkaError) -> KafkaError:
 
 
 def unexpected_error(node: Node, cause: Exception) -> KafkaError:
-    """Something went wrong here, not there, before the connection could be used."""
+    """This client failed, not the broker, before the connection could be used."""
     error = NetworkError(f"the connection to {describe(node)} could not be set up: {cause!r}")
     error.__cause__ = cause
     return error
@@ -182,7 +182,7 @@ def unanswered_error(node: Node, times: int, *, answered_before: bool) -> KafkaE
     """The peer said what it can do, and closed the connection when it was asked for something.
 
     A listener with SASL does so when the client does not authenticate; so does a broker that is just going down, but
-    not again and again. A listener that has answered this client did not want SASL then, so that is no guess to make.
+    not again and again. A listener that has answered this client before did not want SASL, so this guess is not made.
 
     Args:
         node: the broker.
@@ -231,13 +231,13 @@ def malformed_error(node: Node, cause: Exception) -> KafkaError:
     elif isinstance(cause, NotKafkaError):
         error = NotKafkaError(f"what listens at {describe(node)} does not speak Kafka: {cause}")
     else:
-        error = ProtocolError(f"{describe(node)} sent something unintelligible: {cause_of(cause)}")
+        error = ProtocolError(f"{describe(node)} sent data that cannot be read: {cause_of(cause)}")
     error.__cause__ = cause
     return error
 
 
 class FailureReporter:
-    """Remembers, tells the metadata keeper, and logs. Owned by the I/O thread.
+    """Remembers failures of connections, tells the MetadataUpdater of them, and logs them. Owned by the I/O thread.
 
     Attributes:
         refusal: the latest refused authentication, by any node; None since a connection was made.
@@ -261,7 +261,7 @@ class FailureReporter:
         return self._past.get(node_id)
 
     def connected(self, node_id: int, *, lasting: bool = True) -> None:
-        """All is well with that node; unless connections to it do not last: then what was told is not told again."""
+        """The node is connected. If its connections do not last (not `lasting`), earlier warnings are not repeated."""
         self._last.pop(node_id, None)
         if not lasting:
             return
@@ -277,7 +277,7 @@ class FailureReporter:
     def attempt_failed(self, node: Node, error: KafkaError, now: float, *, ever_ready: bool) -> None:
         """A connection could not be made."""
         refused = isinstance(error, AuthenticationError)
-        # Of a bootstrap server each cause is news; of a broker the first failure is, whatever it was.
+        # For a bootstrap server each new cause is logged; for a broker only the first failure, whatever its cause.
         kind = (node.id, _kind(error) if node.id < 0 or refused else "")
         repeated = kind in self._warned
         if not repeated:
@@ -285,13 +285,13 @@ class FailureReporter:
         event = Event.AUTHENTICATION_FAILED if refused else Event.CONNECTION_FAILED
 
         def say(level: int, text: str, *args: object) -> None:
-            # It may be news each time, where a broker comes and goes.
+            # Each call may be a first failure, if a broker comes and goes: so there is a limit for each kind.
             tell(logger, level, event, text, *args, each=kind, node=node, error=error.__cause__ or error)
 
         if repeated:
             say(logging.DEBUG, "Still no connection: %s", error)
         elif refused:
-            advice = "%s. It is tried again, and goes on when that is put right."
+            advice = "%s. Penstock retries, and continues when the cause is fixed."
             say(logging.ERROR, advice, str(error).rstrip("."))
         elif node.id < 0:
             # One of a refused connection has its advice in the error, which is also what the application sees.

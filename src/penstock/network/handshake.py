@@ -26,7 +26,7 @@ from typing import Any, NamedTuple, Protocol
 
 from penstock.error_codes import ErrorCode
 from penstock.errors import ProtocolError, broker_error
-from penstock.network.old_brokers import Approach, OldBrokers, Way
+from penstock.network.old_brokers import Approach, OldBrokers, OpeningMode
 from penstock.network.settings import NetworkSettings
 from penstock.network.states import CHECKING_API_VERSIONS, ConnectionState
 from penstock.protocol.codec import decode_response_body, encode_request_body
@@ -77,7 +77,7 @@ class Aside(NamedTuple):
 
 
 class Pause(NamedTuple):
-    """Nothing to send, in place of a step: another answer is on its way."""
+    """In place of a step: send nothing now, and wait for the next answer of the broker."""
 
 
 class StartAgain(Exception):
@@ -95,7 +95,7 @@ class Handshake(Protocol):
 
     One that authenticates may have more:
 
-        session_lifetime_ms   when it is done, how long the broker will take requests before it wants to be convinced
+        session_lifetime_ms   when it is done: how long the broker takes requests before the client must authenticate
             again; 0 or none is for ever.
         renew()   in place of `start`, where it is to renew the session of a connection that is in use.
         closed_error()   what it means that the broker closes the connection now; None where it means nothing.
@@ -230,10 +230,12 @@ class ApiVersionsHandshake:
 
     def start(self) -> HandshakeStep | None:
         """The first request; None where the broker is asked nothing."""
-        if self._approach.way is Way.ASSUME:
+        if self._approach.mode is OpeningMode.ASSUME:
             self.result = self._old_brokers.assumed(self._node)
             return None
-        return self._ask_for_brokers() if self._approach.way is Way.PROBE else self._ask_for_versions()
+        return (
+            self._ask_for_brokers() if self._approach.mode is OpeningMode.PROBE else self._ask_for_versions()
+        )
 
     def on_answer(self, version: int, body: dict[str, Any]) -> HandshakeStep | Pause | None:
         """Be satisfied, or ask again with an older version.
@@ -260,10 +262,10 @@ class ApiVersionsHandshake:
     def on_lost(self, now: float, *, closed: bool) -> None:
         """The connection is given up, or closed by the broker, before anything was agreed."""
         if closed and API_VERSIONS in self._unanswered:
-            way = self._approach.way
-            self._old_brokers.on_closed(self._node, way, now, after_metadata=way is Way.PROBE)
+            mode = self._approach.mode
+            self._old_brokers.on_closed(self._node, mode, now, after_metadata=mode is OpeningMode.PROBE)
         elif closed and self._unanswered:
-            self._old_brokers.on_closed(self._node, self._approach.way, now, after_metadata=False)
+            self._old_brokers.on_closed(self._node, self._approach.mode, now, after_metadata=False)
         else:
             self._old_brokers.on_silent(self._node)
 
@@ -279,7 +281,7 @@ class ApiVersionsHandshake:
         return HandshakeStep(_ASK_FOR_BROKERS, 0)
 
     def _on_dropped(self) -> HandshakeStep | None:
-        self.result = self._old_brokers.on_dropped(self._node, self._approach.way)
+        self.result = self._old_brokers.on_dropped(self._node, self._approach.mode)
         if self.result is None:
             raise StartAgain("it does not answer ApiVersions, and a second connection is to confirm it")
         return None

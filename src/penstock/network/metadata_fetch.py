@@ -5,12 +5,12 @@ The client does this by itself, within its poll, before anything else is sent: a
 update is due.
 
 Rules, while there is no connection to ask on:
-1. One connection is made at a time: opening one to each node would help nobody. The next node is tried when an attempt
-   has failed, or has taken three seconds: then it is tried beside it, and a few at a time. A node that is silent would
-   else cost all the time that a connection may take, which is more than a command waits.
-2. Once a node has refused who we are, and until another one accepts it, the next node is tried much sooner.
-3. Such a refusal is told when nobody has accepted us a second later, also where some nodes have not answered: one that
-   is silent would keep the user waiting for as long as a connection may take.
+1. One connection is made at a time, since a single one is enough. The next node is tried when an attempt
+   has failed, or has taken three seconds; then a few attempts run at the same time. Otherwise a silent node would cost
+   all the time that a connection may take, which is more than a command waits.
+2. Once a node has refused the authentication, and until another one accepts it, the next node is tried much sooner.
+3. Such a refusal is reported when no node has accepted the client a second later, also if some nodes have not
+   answered. Otherwise a silent node would keep the user waiting for as long as a connection may take.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class LeastLoaded(NamedTuple):
 
     Attributes:
         node: the one to ask.
-        any_ready: whether any connection is ready, be it too busy or throttled just now.
+        any_ready: whether any connection is ready, even if it is too busy or throttled now.
         connectable: a node that may be connected to, where no connection can be used.
     """
 
@@ -139,7 +139,7 @@ class MetadataFetcher:
         return min(self._seconds_to_connect(nodes, now), self._seconds_to_tell(now))
 
     def is_shut_out(self, now: float) -> bool:
-        """Whether a refusal is to be told, although some nodes have not answered (rule 3)."""
+        """Whether a refusal is to be reported, although some nodes have not answered (rule 3)."""
         if now < self._told_at:
             return False
         nodes = self._updater.nodes()
@@ -154,7 +154,7 @@ class MetadataFetcher:
         if any_ready or self._reporter.refusal is None:
             self._hopeful_at, self._told_at = now, math.inf
         elif self._told_at == math.inf and self._reporter.refused_at >= self._hopeful_at:
-            # One from before, of a node that is not like the others, says nothing about these.
+            # An earlier refusal, by a node that differs from the others, says nothing about the others.
             self._told_at = now + TOLD_AFTER
 
     def _seconds_to_connect(self, nodes: Sequence[Node], now: float) -> float:
@@ -183,7 +183,7 @@ class MetadataFetcher:
     def connection_delay(self, node: Node, now: float) -> float:
         """Seconds until it is worth asking for that node again; infinity when an event will tell.
 
-        Whatever it is wanted for, not only for metadata: the I/O thread waits no longer than this.
+        This holds for any use of the node, not only for metadata: the I/O thread waits no longer than this.
         """
         known = self._pool.states.get(node.id)
         if known is None:
@@ -223,7 +223,7 @@ class MetadataFetcher:
         return True
 
     def _maybe_forget_nodes(self, now: float) -> None:
-        # Only answers bring new nodes. Before a question, not after its answer: there others may wait to be handled.
+        # Only answers bring new nodes. This runs before a request, not after its answer: other answers may wait then.
         in_use = {node.id for node in self._updater.nodes()}
         if self._pool.maybe_forget_nodes(in_use, now):
             self._updater.keep_nodes(self._pool.states)

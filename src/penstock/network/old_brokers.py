@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Brokers before Kafka 0.10, which cannot be asked for their versions: how they are found out, and what they can do.
+"""Brokers before Kafka 0.10 do not answer ApiVersions: how the client detects them, and what they can do.
 
 Kafka 0.8.2 closes the connection when it gets an ApiVersions request. Kafka 0.9.0 drops the request: nothing is
 answered, the connection stays open, and the requests that follow are answered. A new broker that is frozen or slow
@@ -43,8 +43,8 @@ logger = logging.getLogger("penstock.network")
 RELEASE_THAT_DROPS: Final = "0.9.0"
 RELEASE_THAT_CLOSES: Final = "0.8.2"
 
-# Seconds of silence after ApiVersions, until Metadata is asked for behind it. A broker that is merely slow is then
-# asked one question too many, so that the first wait is long.
+# Seconds of silence after ApiVersions, until Metadata is asked for behind it. A broker that is only slow then gets one
+# request too many, so the first wait is long.
 FIRST_PATIENCE: Final = 2.0
 LATER_PATIENCE: Final = 0.5  # once a connection has shown that a broker drops ApiVersions
 PATIENCE_WITH_FALLBACK: Final = 0.1
@@ -52,11 +52,12 @@ PATIENCE_WITH_FALLBACK: Final = 0.1
 _PROOF_LASTS: Final = 30.0
 # Rule 3.
 _CLOSINGS_THAT_PROVE: Final = 2
-# So many connections were closed at ApiVersions: perhaps something on the way cannot bear the newest version.
+# After this number of connections that were closed at ApiVersions the oldest version is asked for: perhaps something
+# between client and broker does not accept the newest one.
 _CLOSINGS_UNTIL_OLDEST: Final = 2
 
 
-class Way(enum.Enum):
+class OpeningMode(enum.Enum):
     """How a connection begins."""
 
     ASK = "ask for versions"
@@ -68,21 +69,21 @@ class Approach(NamedTuple):
     """How the next connection to a broker begins.
 
     Attributes:
-        way: see Way.
+        mode: see OpeningMode.
         oldest: ask for ApiVersions in version 0.
         patience: seconds of silence after ApiVersions until Metadata is asked for behind it; infinity is never.
     """
 
-    way: Way
+    mode: OpeningMode
     oldest: bool
     patience: float
 
 
 @dataclass(slots=True)
 class _Evidence:
-    """What connections to one address have shown, since the last answer to ApiVersions."""
+    """What connections to one address have proven, since the last answer to ApiVersions."""
 
-    way: Way = Way.ASK  # of the next connection
+    mode: OpeningMode = OpeningMode.ASK  # of the next connection
     closings: int = 0  # connections that were closed instead of an answer to ApiVersions
     proofs: int = 0  # of those, in a row, the ones on which Metadata had been answered (rule 3)
     dropped: bool = False  # a connection has shown that ApiVersions is dropped (rule 1)
@@ -108,14 +109,14 @@ class OldBrokers:
         """How to begin a connection to that broker."""
         known = self._evidence.get(_address(node)) or _Evidence()
         if authenticates or (self._cluster_answers and self._fallback is None):
-            return Approach(Way.ASK, known.closings >= _CLOSINGS_UNTIL_OLDEST, math.inf)
-        way = known.way
-        if way is Way.ASSUME and now >= known.assume_until:
-            way = Way.PROBE
-        if way is Way.ASK and self._any_old and not self._cluster_answers:
-            way = Way.PROBE  # rule 5
+            return Approach(OpeningMode.ASK, known.closings >= _CLOSINGS_UNTIL_OLDEST, math.inf)
+        mode = known.mode
+        if mode is OpeningMode.ASSUME and now >= known.assume_until:
+            mode = OpeningMode.PROBE
+        if mode is OpeningMode.ASK and self._any_old and not self._cluster_answers:
+            mode = OpeningMode.PROBE  # rule 5
         oldest = known.dropped or known.proofs > 0 or known.closings > _CLOSINGS_UNTIL_OLDEST
-        return Approach(way, oldest, self._patience())
+        return Approach(mode, oldest, self._patience())
 
     def _patience(self) -> float:
         if self._fallback is not None:
@@ -123,9 +124,9 @@ class OldBrokers:
         return LATER_PATIENCE if self._any_dropped else FIRST_PATIENCE
 
     def assumed(self, node: Node) -> NodeApiVersions:
-        """What the broker can do that is asked nothing; the connection after this one asks again (rule 5)."""
+        """What a broker that is not asked can do; the connection after this one asks again (rule 5)."""
         known = self._of(node)
-        known.way = Way.PROBE
+        known.mode = OpeningMode.PROBE
         known.proofs = _CLOSINGS_THAT_PROVE - 1
         return self._take_for(node, RELEASE_THAT_CLOSES)
 
@@ -136,38 +137,38 @@ class OldBrokers:
         self._cluster_answers = True
         self._evidence.pop(_address(node), None)
 
-    def on_dropped(self, node: Node, way: Way) -> NodeApiVersions | None:
+    def on_dropped(self, node: Node, mode: OpeningMode) -> NodeApiVersions | None:
         """The broker has dropped ApiVersions: what it can do, or None where a second connection must prove it."""
         known = self._of(node)
         known.dropped = self._any_dropped = True
-        known.way = Way.PROBE
-        if way is Way.ASK and self._fallback is None:
+        known.mode = OpeningMode.PROBE
+        if mode is OpeningMode.ASK and self._fallback is None:
             return None
         return self._take_for(node, RELEASE_THAT_DROPS)
 
-    def on_closed(self, node: Node, way: Way, now: float, *, after_metadata: bool) -> None:
+    def on_closed(self, node: Node, mode: OpeningMode, now: float, *, after_metadata: bool) -> None:
         """The broker has closed the connection instead of an answer.
 
         Args:
             node: the broker.
-            way: how the connection had begun.
+            mode: how the connection had begun.
             now: the time.
             after_metadata: Metadata had been answered on it, and ApiVersions was asked for.
         """
         known = self._of(node)
         known.closings += 1
-        if way is Way.ASK:
-            known.way = Way.PROBE
+        if mode is OpeningMode.ASK:
+            known.mode = OpeningMode.PROBE
         elif not after_metadata:
             self._start_over(known)
         else:
             known.proofs += 1
             if known.proofs >= _CLOSINGS_THAT_PROVE:
-                known.way = Way.ASSUME
+                known.mode = OpeningMode.ASSUME
                 known.assume_until = now + _PROOF_LASTS
 
     def on_silent(self, node: Node) -> None:
-        """The connection was given up, and has shown nothing."""
+        """The connection was given up without an answer, and proves nothing."""
         known = self._evidence.get(_address(node))
         if known is not None:
             self._start_over(known)
@@ -183,7 +184,7 @@ class OldBrokers:
         return self._evidence.setdefault(_address(node), _Evidence())
 
     def _start_over(self, known: _Evidence) -> None:
-        known.way = Way.ASK
+        known.mode = OpeningMode.ASK
         known.proofs = 0
 
     def _take_for(self, node: Node, release: str) -> NodeApiVersions:

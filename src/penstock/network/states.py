@@ -3,14 +3,14 @@
 
 Rules:
 1. A state changes only along `TRANSITIONS`; anything else is a bug of this package and raises.
-2. Each failure lengthens the wait before the next attempt; only READY sets it back. A peer that accepts connections and
-   drops them again is therefore not hammered.
+2. Each failure lengthens the wait before the next attempt; only READY sets it back. So a peer that accepts connections
+   and drops them again does not get attempts without a pause.
 3. The time for an attempt covers all that it takes to be READY: TCP, TLS, versions and SASL. Each attempt that is not
    made in time, or breaks before, lengthens the time that the next one may take; READY sets it back.
 4. After a connection that had been made is lost, the name is resolved again: the node may have moved.
 5. A node that changes its host or port begins anew.
-6. A node is shut when the latest attempt to reach it failed, or it refused who we are; READY opens it again. When all
-   nodes are shut, and one refused, nobody can answer.
+6. A node is shut when the latest attempt to reach it failed, or it refused the authentication; READY opens it again.
+   When all nodes are shut, and one of them refused, no request can be answered.
 7. A connection that must authenticate anew is not READY meanwhile, but counts as one that was made: when it is lost,
    that is no failed attempt.
 8. A node is forgotten when it is not in use, has no connection, and was not tried for a while: ids and addresses of
@@ -71,13 +71,14 @@ PREPARING = frozenset({CONNECTING, CHECKING_API_VERSIONS, AUTHENTICATING, REAUTH
 # The broker has taken requests on this connection.
 MADE = frozenset({READY, REAUTHENTICATING})
 
-# A session is renewed when this part of it is over: somewhere between the two, so that clients do not all come at once.
+# A session is renewed when this part of it is over. The part is random between these two, so that not all clients renew
+# at the same time.
 _EARLIEST_RENEWAL = 0.85
 _LATEST_RENEWAL = 0.95
 # Seconds. A broker does not take a renewal that follows on another one sooner.
 _SHORTEST_RENEWAL = 1.0
 
-# Seconds for which a node is remembered that is not in use any more; meanwhile so many looks are made for such nodes.
+# Seconds for which a node that is not in use any more is remembered, and how often such nodes are looked for meanwhile.
 REMEMBERED = 300.0
 _LOOKS_WHILE_REMEMBERED = 5
 
@@ -142,7 +143,7 @@ class NodeState:
 
 
 class NodeView(NamedTuple):
-    """How the connection to a node stands, for those who watch. Times are monotonic seconds.
+    """The state of the connection to a node, for viewers. Times are monotonic seconds.
 
     Attributes:
         state: of the connection.
@@ -306,7 +307,7 @@ class ConnectionStates:
         self._lengthen_backoff(known, now)
 
     def authentication_failed(self, known: NodeState, now: float) -> None:
-        """The broker refused who we are."""
+        """The broker refused the authentication."""
         known.move_to(AUTHENTICATION_FAILED)
         known.shut = True
         self._lengthen_backoff(known, now)

@@ -49,7 +49,7 @@ class Address(NamedTuple):
 
 
 class RefusedError(OSError):
-    """The peer, or a proxy on the way to it, refuses who we are, or is not who it must be: trying again will not help.
+    """The peer, or a proxy before it, refuses the client's identity, or has not the right one: a retry does not help.
 
     Args:
         message: what was refused, by whom.

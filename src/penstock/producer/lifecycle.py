@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The life of a producer, whichever way its calls wait: from the start of its I/O thread to its end.
+"""The life of a producer, from the start of its I/O thread to its end.
 
-`Core` is one producer without its public calls. `Producer` blocks where a call has to wait, `AsyncProducer` lets the
-event loop go on: both run the steps of the same Core. Here is also what happens at the edges of a process: fork, exit,
-and being forgotten without close().
+`Core` is one producer without its public calls. If a call has to wait, `Producer` blocks, and `AsyncProducer` lets the
+event loop go on: both run the steps of the same Core. This module also handles fork, exit, and producers that are
+forgotten without close().
 
 The registry of living producers is kept for the whole process, because fork and exit are events of the process; it
 decides nothing while a program runs.
@@ -51,7 +51,7 @@ from penstock.types import ConsumerGroupMetadata, OffsetAndMetadata, ProducerRec
 
 log = logging.getLogger("penstock.producer")
 
-# Long enough for a healthy cluster, short enough that a program with a dead one still ends.
+# Long enough for a healthy cluster. Short enough that a program without a cluster still ends.
 EXIT_FLUSH_SECONDS = 10.0
 FORCED_END_SECONDS = 5.0  # a forced close is quick, unless a user's callback holds the I/O thread
 _EXIT_APPEND_SECONDS = 1.0  # what was put aside is appended at once, unless there is no memory for it
@@ -79,8 +79,8 @@ class Core:
         wording: how texts name it.
 
     Attributes:
-        ended: granted when the I/O thread has done its work. Thread.join() will not do: after Ctrl-C in it, Python 3.11
-            takes a running thread for ended.
+        ended: granted when the I/O thread has done its work. Thread.join() cannot be used: after Ctrl-C in it, Python
+            3.11 takes a running thread for ended.
     """
 
     def __init__(self, config: ProducerConfig, wording: Wording) -> None:
@@ -123,7 +123,7 @@ class Core:
             raise
         self.closed, self._ending = False, ending
         register(self)
-        ended = self.ended  # and not the Core: a reporter keeps what it is given
+        ended = self.ended  # not the Core: a reporter keeps a reference to its arguments
         parts.reporting.start(lambda: ended.done)
         with working_for(self.owner.events):
             show_in_glass_box(parts.config.glass_box, parts, self.thread, ended)
@@ -145,7 +145,7 @@ class Core:
             raise ProducerClosedError("the producer is closed")
 
     def transactions(self, call: str, *, waits: bool = False) -> TransactionManager:
-        """The manager; `waits`: the call waits, so that the I/O thread must not make it, nor begin it."""
+        """The manager; `waits`: the call waits, so the I/O thread must not make it, and must not begin it."""
         self.check_open()
         if waits:
             check_may_wait(f"{call}()", self.owner)
@@ -160,7 +160,7 @@ class Core:
     def partitions_for(self, topic: str) -> Steps[tuple[PartitionInfo, ...]]:
         """The partitions of a topic, asked from the cluster if need be."""
         self.check_open()
-        ProducerRecord(topic)  # refuses what is no topic
+        ProducerRecord(topic)  # raises if the topic is not valid
         forbid_reentry("partitions_for()")
         snapshot = yield from self.parts.send_path.await_topic(topic, None)
         return snapshot.topics[topic].partitions
@@ -227,10 +227,10 @@ class Core:
         return manager.detach(incomplete=incomplete)
 
     def abort_after(self, error: BaseException) -> Steps[None]:
-        """Abort what is open; where that fails, too, the first error is the one to raise, with a note.
+        """Abort an open transaction. If that fails, too, add a note to the first error, which the caller raises.
 
         Raises:
-            ProducerFencedError: that is why a record or call has failed, which said no more than that it did.
+        ProducerFencedError: it is the cause of `error`, whose own text does not say so.
         """
         manager = self.parts.transactions
         if manager is None:
@@ -263,11 +263,12 @@ class Core:
         manager.fetched(ticket)
 
     def _no_answer(self, call: str) -> KafkaTimeoutError:
-        """The error of a call whose time is up, with what is known to stand in the way."""
+        """The error of a call whose time is up, with the last known error as its cause."""
         cause = self.parts.metadata.explain_timeout("", None, 0).__cause__
-        why = f" The last trouble: {cause}." if cause is not None else ""
+        why = f" The last error: {cause}." if cause is not None else ""
         error = KafkaTimeoutError(
-            f"{call}() had no answer within max.block.ms.{why} It goes on, and calling {call}() again waits for it"
+            f"{call}() had no answer within max.block.ms.{why} The operation goes on: call {call}() again to "
+            "wait for it"
         )
         error.__cause__ = cause
         return error
@@ -298,17 +299,17 @@ class Core:
         return self.parts.registry.snapshot(now)
 
     def note_wait(self, ticket: Ticket[Any], seconds: float) -> None:
-        """A call that sends has waited."""
+        """Count the wait of a call that sends."""
         self.parts.client_metrics.on_wait(ticket.kind, seconds, self.clock.now())
 
     def note_refused(self, error: BaseException) -> None:
         """Tell the open transaction that a call that sends has raised."""
         transactions = self.parts.transactions
-        if transactions is not None and not self.forked:  # whose lock may never be free in a forked child
+        if transactions is not None and not self.forked:  # in a forked child its lock may never become free
             transactions.note_refused(error)
 
     def note_send_error(self, error: Exception) -> None:
-        """Count a call that sends and has raised."""
+        """Count the error of a call that sends."""
         now = self.clock.now()
         if isinstance(error, BufferExhaustedError):
             self.parts.client_metrics.buffer_exhausted.record(1, now)
@@ -325,15 +326,15 @@ class Core:
     # Every call of close takes both steps, because Ctrl-C may have interrupted an earlier one anywhere.
 
     def begin_close(self) -> None:
-        """Stop accepting. Twice is harmless."""
+        """Accept no more records. A second call does nothing."""
         self.closed = True
         self.parts.begin_close()
 
     def end_close(self) -> None:
-        """A call of close has done its work: stop the reporters, and close the plugins. Once; later calls do nothing.
+        """A call of close has done its work: stop the reporters, and close the plugins. Later calls do nothing.
 
         Ctrl-C in the code of one plugin does not keep the others open. If it comes elsewhere, the next call, or the end
-        of the program, goes on with what is left.
+        of the program, finishes what is left.
         """
         ending: LastCalls | None = None
         try:
@@ -349,12 +350,12 @@ class Core:
                     unregister(self)
 
     def end_close_on_io_thread(self) -> None:
-        """The same for a call in a callback: when the thread ends, since plugins hear of further records until then."""
+        """Call `end_close` when the thread ends; for a close in a callback. Plugins get more records until then."""
         if not self._at_end:
             self._at_end.append(self.end_close)
 
     def warn_of_thread(self) -> None:
-        """The I/O thread did not end: a delivery callback, or whatever else of the user's, runs there."""
+        """Warn that the I/O thread did not end: a delivery callback, or other code of the user, runs there."""
         held = held_at(self.thread)
         tell(
             log, logging.WARNING, Event.IO_THREAD_STUCK, "the I/O thread of %r did not end: it is still in %s",
@@ -363,9 +364,9 @@ class Core:
         )  # fmt: skip
 
     def __del__(self) -> None:
-        # Forgotten without close(), or after one that Ctrl-C interrupted: let the I/O thread finish by itself. At exit
-        # this has been done before.
-        # No lock may be taken here: this can run in the middle of anything, on a thread that holds that very lock.
+        # Forgotten without close(), or after a close() that Ctrl-C interrupted: let the I/O thread finish by itself. At
+        # exit this has been done before.
+        # No lock may be taken here: this can run at any place, also on a thread that holds the same lock.
         if not getattr(self, "forked", True) and getattr(self, "_ending", None) is not None:
             accumulator, name = self.parts.accumulator, repr(self)
             left = accumulator.incomplete_records()
@@ -393,7 +394,7 @@ class Core:
             self.begin_close()
 
     def end_exit(self, seconds: float) -> None:
-        """Wait that long for the I/O thread, then give the rest up, with a warning."""
+        """Wait for the I/O thread, at most `seconds`. Then give up the remaining records, with a warning."""
         if self.forked:
             return
         if not self.ended.wait(seconds):
@@ -436,29 +437,29 @@ def _have(records: int) -> str:
 
 
 def _work(io_thread: IOThread, ended: Ticket[None], at_end: list[Callable[[], None]]) -> None:
-    """The I/O thread. It must not hold the Core before that is closed: a forgotten one could never be collected."""
+    """The I/O thread. It does not refer to the Core until that is closed: else a forgotten one would never be freed."""
     try:
         io_thread.run()
     finally:
         ended.complete(None)
-        while at_end:  # emptied, since its entries refer to the Core, and that to it
+        while at_end:  # empty the list: its entries refer to the Core, which refers to the list
             at_end.pop()()
 
 
 # ---------------------------------------------------------------------------------------------- of the process
 
 _living: WeakBag[Core] = WeakBag()
-# I/O threads that finish the work of a producer nobody holds any more; each with what counts the records left.
+# I/O threads that finish the work of a forgotten producer; each with a function that counts the records left.
 _orphans: dict[threading.Thread, Callable[[], int]] = {}
 
 
 def register(producer: Core) -> None:
-    """Watch over a producer until it is closed."""
+    """Note a producer for fork and exit, until it is closed."""
     _living.add(producer)
 
 
 def unregister(producer: Core) -> None:
-    """A producer was closed: nothing is left to be done."""
+    """A producer was closed: fork and exit need not handle it any more."""
     _living.discard(producer)
 
 
@@ -489,7 +490,7 @@ def _at_exit() -> None:
 
 
 def _end_all(deadline: float) -> None:
-    # All of them at once, and one time for all: a program with many producers ends as soon as one with a single one.
+    # All producers end at the same time, with one deadline: a program with many producers ends as soon as one with one.
     living = list(_living)
     for ends in (False, True):
         for producer in living:
@@ -515,9 +516,9 @@ def _end_all(deadline: float) -> None:
 
 
 def held_at(thread: threading.Thread) -> str:
-    """Where a thread is just now, for a warning: the function, the file and the line; "" when nobody can tell.
+    """Where a thread is now, for a warning: the function, the file and the line; "" if that is not known.
 
-    It is the innermost place outside the standard library: whose code waits there, not how it waits.
+    It is the innermost frame outside the standard library: the code that waits, not the function that it waits in.
     """
     frames = []
     frame = sys._current_frames().get(thread.ident or 0)

@@ -179,7 +179,7 @@ class Producer(SendFace):
 
         Raises:
             KafkaTimeoutError: the time is up; the records go on. Its `records_left` is how many have no outcome.
-            AuthenticationError: no broker lets this client in; the records go on when that is put right.
+            AuthenticationError: no broker accepts this client; the records are sent when the cause is fixed.
             ValueError: the time is negative.
         """
         check_limit(timeout)
@@ -253,7 +253,7 @@ class Producer(SendFace):
         Raises:
             TransactionAbortableError: a `send` in this transaction raised, and the program went on; or a record failed.
             KafkaTimeoutError: no answer within max.block.ms; call it again, nothing else.
-            AuthenticationError: no broker lets this client in; put that right, and call it again, nothing else.
+            AuthenticationError: no broker accepts this client; fix the cause, then make the same call again.
             KafkaError: a record failed; abort the transaction.
             ProducerFencedError: another producer uses the transactional id; close this one.
         """

@@ -233,9 +233,10 @@ class UnseenFailures:
                 cause.quiet_until = now + SECONDS_BETWEEN
             tell(
                 log, logging.WARNING, Event.RECORDS_UNSEEN,
-                "%d record%s for %s failed, and nobody looked: there was no callback, and the Delivery was dropped "
-                "without being asked. The first error: %s. To hear of it, give send() an on_delivery, or keep what the "
-                "call returns and ask it for its result() or exception(). (Told once a minute for each kind of error.)",
+                "%d record%s for %s failed, and the program did not ask for the outcome: there was no callback, and "
+                "result() or exception() of the Delivery was not called. The first error: %s. To get such errors, give "
+                "send() an on_delivery, or keep what the call returns and call its result() or exception(). (This is "
+                "logged at most once a minute for each kind of error.)",
                 count, "" if count == 1 else "s", name_topics(topics, are_all=False), _described(error),
                 of=self.events, records=count, topic=topics[0] if len(topics) == 1 else None, error=error,
             )  # fmt: skip

@@ -185,7 +185,7 @@ def test_what_fails_at_the_end_is_logged_together_before_the_thread_ends(
         rig.parts.accumulator.deferred.put_aside(later, None, rig.config.max_block_ms / 1000)
     rig.parts.io_thread.force_close()
     rig.run_to_end()
-    (line,) = [line for line in caplog.messages if "nobody looked" in line]
+    (line,) = [line for line in caplog.messages if "did not ask for the outcome" in line]
     # Which is freed first, and so counted first, is the garbage collector's choice.
     assert line.startswith(
         (

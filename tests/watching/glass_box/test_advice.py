@@ -54,14 +54,14 @@ def lane(**changed: Any) -> dict[str, Any]:
 def test_nothing_in_the_way() -> None:
     (said,) = advice_for(state())
     assert said.tone == "good"
-    assert said.text == "Nothing stands in the way: 500 records/s, half of them acknowledged within 7 ms."
+    assert said.text == "Nothing holds the producer up: 500 records/s, half of them acknowledged within 7 ms."
 
 
 def test_linger() -> None:
     (said,) = advice_for(state(leaving=leaving("linger", 0.76, 0.09)))
     assert said.text == (
         "76 % of batches leave by linger.ms=5 and are 9 % full: linger.ms=20 would make fewer and larger requests, and "
-        "so would fewer than 12 partitions, at the price of up to 15 ms."
+        "so would fewer than 12 partitions. It delays records by up to 15 ms more."
     )
 
 
@@ -127,7 +127,7 @@ def test_what_is_worst_comes_first() -> None:
         )
     )
     assert [one.text.split(":")[0] for one in said[:3]] == [
-        "A callback has held the I/O thread for 3.0 s, in f (a.py",
+        "A callback has run on the I/O thread for 3.0 s, in f (a.py",
         "Broker 1",
         "2 senders wait for memory, the first for 3.0 s",
     ]

@@ -173,7 +173,7 @@ def test_a_callback_that_blocks_is_seen_where_it_is() -> None:
     (state,) = seen
     assert (state["io"]["now"], state["io"]["for_s"]) == ("callbacks", 3.0)
     assert ".py:" in state["io"]["where"]  # this thread, which looks, is also the one that is looked at
-    assert "A callback has held the I/O thread for 3.0 s" in state["advice"][0]["text"]
+    assert "A callback has run on the I/O thread for 3.0 s" in state["advice"][0]["text"]
 
 
 def test_of_many_partitions_those_in_trouble_are_shown_and_the_others_counted() -> None:
@@ -312,13 +312,13 @@ def test_what_a_serializer_says_of_a_record_is_not_shown() -> None:
 def test_who_sends_in_the_middle_of_following_is_put_aside(monkeypatch: pytest.MonkeyPatch) -> None:
     """The garbage collector may run a finalizer there that sends: it must not wait for itself."""
     noticed: list[bool] = []
-    way = following.Way
+    original = following.FollowedRecord
 
-    def made(*args: Any) -> following.Way:
+    def made(*args: Any) -> following.FollowedRecord:
         noticed.append(inside())
-        return way(*args)
+        return original(*args)
 
-    monkeypatch.setattr(following, "Way", made)
+    monkeypatch.setattr(following, "FollowedRecord", made)
     watched = Watched()
     watched.rig.know("t")
     watched.view.follower.start("t", None)
@@ -369,7 +369,7 @@ def test_a_broker_that_has_left_the_cluster_is_shown_for_a_while() -> None:
     gone = state["brokers"][1]
     assert (gone["id"], gone["state"], gone["tone"]) == (1, "gone", "warn")
     assert re.fullmatch(
-        r"The connection to broker 1 at b1:9092 broke: .*\. The metadata, 2\d s old, do not name it; "
+        r"The connection to broker 1 at b1:9092 broke: .*\. The metadata are 2\d s old and do not list this broker; "
         r"no batch waits for it\.",
         gone["text"],
     )
@@ -396,7 +396,7 @@ def test_a_broker_that_has_left_the_cluster_is_in_the_way_of_its_batches(leader:
     state = watched.look()
     gone = state["brokers"][0]
     assert (gone["id"], gone["state"], gone["tone"]) == (0, "gone", "bad")
-    assert gone["text"].endswith(" old, do not name it; batches wait for it.")
+    assert gone["text"].endswith(" old and do not list this broker; batches wait for it.")
     assert state["advice"][0]["text"].count("wait") == 1
 
 
@@ -435,7 +435,7 @@ def test_a_broker_that_nobody_needs_is_no_trouble() -> None:
     assert watched.look(after=0.5)["brokers"][0]["tone"] == "bad"
     (broker,) = watched.look(after=20.0)["brokers"]
     assert (broker["state"], broker["tone"]) == ("not used", "quiet")
-    assert "none was needed since: the connection to broker 0" in broker["text"]
+    assert "No request has needed one since then: the connection to broker 0" in broker["text"]
 
 
 def test_one_viewer_looks_at_a_time_and_holds_no_lock(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Records on their way in, batches on their way out: one queue of batches per partition. Compiled if possible.
+"""Collects records into batches, with one queue of batches per partition. Compiled if possible.
 
-Application threads append, through the fast path or the accumulator's Appender. The I/O thread asks which brokers have
-something ready, drains it, queues batches again after a failure, splits and expires them.
+Application threads append, through the fast path or the accumulator's Appender. The I/O thread drains the ready
+batches, queues batches again after a failure, splits and expires them.
 
 Rules:
 1. A batch is in `incomplete` from the moment it is queued until it has its outcome; a split replaces it by its pieces.
-2. Once the accumulator is closed nothing can be appended: each queue refuses under its own lock, so no record slips in
-   behind the one who empties the queues.
+2. Once the accumulator is closed nothing can be appended: each queue refuses under its own lock, so no record comes
+   after the queues were emptied.
 """
 
 from __future__ import annotations
@@ -81,8 +81,8 @@ class RecordAccumulator:
 
     Attributes:
         appender: appends records, and opens batches for them.
-        unseen: tells of failed records that nobody looked at.
-        watches_failures: whether it is told of batches that fail. Not in transactions, whose calls tell.
+        unseen: logs failed records whose outcome nobody asked for.
+        watches_failures: whether it is told of batches that fail. False with transactions, whose calls raise the error.
     """
 
     def __init__(
@@ -107,7 +107,7 @@ class RecordAccumulator:
         self._lock: Any = new_lock()
         self.topics: dict[str, TopicState] = {}  # written under the lock, read by anyone
         self.fast_topics: dict[str, TopicState] = {}  # likewise: those that the fast path may use
-        self._followed: str | None = None  # the one that it may not use
+        self._followed: str | None = None  # the topic that the fast path may not use
         self._queues: dict[str, dict[int, PartitionQueue]] = {}  # by topic and partition, likewise
         self._admission = Admission()
         self.appender = Appender(self.batch_size, pool, sealer, self._admission, self._lock, wake, now)
@@ -134,7 +134,7 @@ class RecordAccumulator:
             state = self.topics.get(name)
             if state is None:
                 state = TopicState(name, self.batch_size, self.partitioner.choose)
-            state.load = None  # it speaks of the partitions that there were before
+            state.load = None  # it is about the former partitions
             state.queues = [self._queue_locked(name, number) for number in range(partition_count)]
             self.topics[name] = state
             if name != self._followed:
@@ -142,7 +142,7 @@ class RecordAccumulator:
         return state
 
     def follow(self, name: str | None) -> None:
-        """Let all records of this topic, and of no other, take the general path; None: none any more."""
+        """Let all records of this topic take the general path, and of no other; None: of no topic any more."""
         with self._lock:
             self._followed = name
             self.fast_topics.update(self.topics)
@@ -150,7 +150,7 @@ class RecordAccumulator:
                 self.fast_topics.pop(name, None)
 
     def _queue_locked(self, topic: str, partition: int) -> PartitionQueue:
-        """The one queue of a partition: kept while the topic is used, also when that has fewer partitions since."""
+        """The only queue of a partition: kept while the topic is used, also if the topic has fewer partitions now."""
         queues = self._queues.setdefault(topic, {})
         queue = queues.get(partition)
         if queue is None:
@@ -179,10 +179,10 @@ class RecordAccumulator:
             self.topics[name].known = count is not None
 
     def admit(self, records: bool) -> None:
-        """Accept records from now on, or none: when this returns, nobody is left who was let in before.
+        """Accept records from now on, or refuse them. When this returns, no earlier append is still in progress.
 
-        The general path asks the gate as well, which knows why not. But between its answer and the append another
-        thread may end the transaction, so each queue looks again under its own lock.
+        The general path also asks the gate, which knows the reason. But after that, and before the append, another
+        thread may end the transaction, so each queue checks again under its own lock.
         """
         self._admission.open = records
         if not records:
@@ -190,11 +190,11 @@ class RecordAccumulator:
                 queue.pass_lock()
 
     def admits_records(self) -> bool:
-        """Whether records are accepted, as far as transactions go."""
+        """Whether the transaction accepts records."""
         return bool(self._admission.open)
 
     def bulk_wake(self) -> BulkWake:
-        """What wakes the I/O thread for the rows of one call."""
+        """The BulkWake for the rows of one call."""
         return BulkWake(self._wake)
 
     def flush(self) -> Ticket[None]:
@@ -203,7 +203,7 @@ class RecordAccumulator:
         with self._lock:
             self._flushes.add(ticket)
         ticket.on_done(self._flush_ended)
-        # Those put aside first: one that is appended meanwhile is found in its batch.
+        # First the records that were put aside: if one is appended meanwhile, it is found in its batch.
         results = self.deferred.results()
         results += [batch.result for batch in list(self._incomplete)]
         countdown = Countdown(len(results) + 1, lambda: ticket.complete(None))
@@ -223,7 +223,7 @@ class RecordAccumulator:
 
     def incomplete_records(self) -> int:
         """How many accepted records have no outcome yet."""
-        # Batches of an answer are forgotten together: those that were told of it before the others count no more.
+        # Batches of an answer are forgotten together. Those that already have their outcome do not count any more.
         queued = sum(batch.record_count for batch in list(self._incomplete) if not batch.result.done)
         return queued + len(self.deferred)
 
@@ -253,23 +253,25 @@ class RecordAccumulator:
         return True if self._closed or self._flushes else self.pool.waiting() > 0
 
     def why_sendable(self) -> int:
-        """Why it is so, as `Batch.left_by` has it."""
+        """The reason why batches need not wait, as in `Batch.left_by`."""
         return CLOSE if self._closed else FLUSH if self._flushes else MEMORY
 
     def on_refused(self, error: AuthenticationError) -> None:
-        """No broker lets this client in. Calls that wait for a flush or for memory are told; the records stay."""
+        """No broker accepts this client. Calls that wait for a flush or for memory raise; the records stay."""
         with self._lock:
             flushes = list(self._flushes)
         for ticket in flushes:
             left = self.incomplete_records()
             have = "1 record has" if left == 1 else f"{left} records have"
-            ticket.fail(error.told_to(f"{have} no outcome yet: sent when that is put right"))
+            ticket.fail(
+                error.told_to(f"{have} no outcome yet: Penstock sends what is left when the cause is fixed")
+            )
         if error.guessed:
-            return  # a broker in trouble may look so: memory may come back as usual
+            return  # perhaps a broker has another problem: memory may become free as usual
         self.pool.fail_waiting(
             lambda: error.told_to(
-                "buffer.memory is full with records that wait for that, so that no more was accepted: send again when "
-                "it is put right"
+                "buffer.memory is full with records that wait for this, so this call accepted no more: send again when "
+                "the cause is fixed"
             )
         )
 
@@ -284,8 +286,8 @@ class RecordAccumulator:
     def may_still_be_written(self) -> bool:
         """Whether any batch has no outcome yet, or was given up while its request is on the way. From any thread.
 
-        Those who wait for a batch may come here before the I/O thread has forgotten it: its result counts. A batch that
-        is given up is in both sets for a moment, so in this order of looking none is missed.
+        A call that waited for a batch may come here before the I/O thread has forgotten it. So the result counts.
+        A batch that is given up is in both sets for a moment, so none is missed if they are read in this order.
         """
         if len(self.deferred):
             return True
@@ -304,8 +306,8 @@ class RecordAccumulator:
         """Replace a batch that was too large by its pieces, at the head of its queue; how many.
 
         Args:
-            on_split: told of the pieces before they are queued, so that they can be numbered. If it raises, the batch
-                is what it was, and the caller's to end.
+            on_split: called with the pieces before they are queued, to number them. If it raises, the batch is
+                unchanged, and the caller has to end it.
         """
         pieces = self.sealer.split(batch)
         on_split(batch, pieces)
@@ -321,7 +323,7 @@ class RecordAccumulator:
         refused: Mapping[int, KafkaError],
         on_split: Callable[[Batch, Sequence[Batch]], None],
     ) -> int:
-        """Let records of a batch fail that the broker refused, and queue the others again; how many these are.
+        """Fail the records of a batch that the broker refused, and queue the others again. Returns how many these are.
 
         Args:
             on_split: as for `split`.
@@ -344,14 +346,14 @@ class RecordAccumulator:
         return expired
 
     def take_unsent(self, *, also_retried: bool = False) -> list[Batch]:
-        """Take the batches out of their queues that never were on the wire; or all that wait there."""
+        """Take the batches that were never sent out of their queues; or all batches that wait there."""
         taken: list[Batch] = []
         for queue in self.active_queues():
             taken.extend(queue.take_all() if also_retried else queue.take_some(_never_sent))
         return taken
 
     def take_waiting_for(self, partitions: Container[TopicPartition]) -> list[Batch]:
-        """Take the batches of these partitions out of their queues that never were on the wire."""
+        """Take the batches of these partitions that were never sent out of their queues."""
         taken: list[Batch] = []
         for queue in self.active_queues():
             if queue.place in partitions:
@@ -371,11 +373,11 @@ class RecordAccumulator:
             self.unseen.watch(result.unseen)
 
     def forget(self, batch: Batch) -> None:
-        """A batch has its outcome, and its memory is taken care of."""
+        """Forget a batch that has its outcome, and whose memory is handled elsewhere."""
         self._incomplete.discard(batch)
 
     def forget_all(self, batches: list) -> None:
-        """The same for several."""
+        """As `forget`, for several batches."""
         for batch in batches:
             self._incomplete.discard(batch)
 
@@ -396,10 +398,10 @@ class RecordAccumulator:
         queued: list[Batch] = []
         for queue in self.active_queues():
             queued.extend(queue.take_all())
-        # Callbacks come in the order of each partition's records: what was drained is older than what waits.
+        # Callbacks are called in the order of each partition's records: a drained batch is older than one that waits.
         in_flight = self._incomplete.difference(queued)
         for batch in [*sorted(in_flight, key=_age_order), *queued]:
-            if not batch.done:  # else an error came between its outcome and the end of it here
+            if not batch.done:  # False if an error came after its outcome, before it was forgotten
                 given_up.add(batch)
                 batch.abort(error)
             self.finish(batch)
@@ -434,7 +436,7 @@ class RecordAccumulator:
         forgotten: list[PartitionQueue] = []
         busy = self._queues_to_come_back_to()
         for name in [name for name in list(self._queues) if name not in in_use]:
-            # Asked outside of the lock: the gate may have one. Only this thread unsettles a queue.
+            # Called outside of the lock: the gate may take its own. Only this thread can make a queue unsettled.
             settled = {
                 queue
                 for queue in list(self._queues[name].values())
@@ -459,8 +461,8 @@ class GivenUp:
 
     Attributes:
         records: how many records.
-        maybe_written: those of them that were on the wire, so that the broker may have written them.
-        topics: where they were to go.
+        maybe_written: those of them that were sent, so that the broker may have written them.
+        topics: their topics.
     """
 
     def __init__(self) -> None:

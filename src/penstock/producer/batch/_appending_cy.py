@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How records get into batches: single records and rows, memory for new batches, waits as steps. Compiled if possible.
+"""Appends records and rows to batches, and gets memory for new batches, with waits as steps. Compiled if possible.
 
-Application threads come here once for every batch, or when the fast path of send() does not apply.
+Application threads call it once for every batch, or when the fast path of send() does not apply.
 
 Rules:
-1. Memory is requested outside the partition lock, and the append is tried again under it before a new batch is opened:
-   meanwhile another thread may have opened one (the double-checked append).
-2. A buffer that was taken ends in a queued batch or goes back to the pool, whatever happens in between.
+1. Memory is requested outside the partition lock. Then the append is tried again under the lock, before a new batch is
+   opened: another thread may have opened one meanwhile (the double-checked append).
+2. A buffer that was taken ends in a queued batch or goes back to the pool, also after an error.
 """
 
 from __future__ import annotations
@@ -52,16 +52,16 @@ if TYPE_CHECKING:
     from penstock.producer.batch._buffer_pool_cy import BufferPool
     from penstock.producer.batch._sealing_cy import Sealer
 
-# A batch that is queued as the first one lets a queue be looked at, and as the second one makes the first ready. With
-# two before it, the I/O thread has been woken for this queue, and whatever it waits for since tells it by itself. So it
-# is for single records; for rows it is woken by bytes (BulkWake), and by ColumnSender whenever a call waits or ends.
+# The I/O thread is woken for the first and the second batch of a queue: with the first it must check the queue, and the
+# second one makes the first ready. With two batches in the queue, the I/O thread knows of it, and no other wake-up is
+# needed. So it is for single records. For rows it is woken after some bytes (BulkWake), and when a call waits or ends.
 _NEWS = cython.declare(cython.Py_ssize_t, 2)
 
-# Beside the reasons of _queue_cy why an append did not happen: it did.
+# In place of one of the reasons of _queue_cy: the append has succeeded.
 _ACCEPTED = cython.declare(cython.Py_ssize_t, -1)
 
-# Bytes of rows after which the I/O thread is told of them: about what one request holds, by default. Told of each batch
-# at once it would send requests of one batch, at the cost of a turn each, where one can take a batch of each partition.
+# Bytes of rows after which the I/O thread is woken: about the default size of a request. If it were woken for each
+# batch, it would send requests with one batch, and take a turn for each. A request can take a batch of each partition.
 _UNTOLD_BYTES = 1024 * 1024
 
 
@@ -71,7 +71,7 @@ def is_compiled() -> bool:
 
 
 class EncodedRecord(NamedTuple):
-    """A record as bytes, with the most it can take in a batch of its own."""
+    """A record as bytes, and the most bytes that it can need in a batch of its own."""
 
     timestamp: int
     key: bytes | None
@@ -80,7 +80,7 @@ class EncodedRecord(NamedTuple):
     size_bound: int
 
 
-# What an EncodedRecord has, which is one of these.
+# The tuple that an EncodedRecord is.
 RecordFields = tuple[int, bytes | None, bytes | None, Any, int]
 
 
@@ -93,7 +93,7 @@ class BulkWake:
 
     def __init__(self, wake: Callable[[], object]) -> None:
         self._wake = wake
-        self._untold = 0  # bytes appended since
+        self._untold = 0  # bytes appended since the last wake-up
 
     def after(self, size: int) -> None:
         """Rows were appended."""
@@ -102,13 +102,13 @@ class BulkWake:
             self.now()
 
     def now(self) -> None:
-        """No more will come for a while."""
+        """Wake the I/O thread now: no more rows will come for a while."""
         self._untold = 0
         self._wake()
 
 
 def _always() -> None:
-    """Records are accepted, whatever happens."""
+    """Do nothing: records are always accepted. In place of a check of the gate."""
 
 
 @cython.final
@@ -120,7 +120,7 @@ class Appender:
         batch_size: bytes that a batch shall have at most.
         pool: record memory.
         sealer: knows how well topics compress.
-        admission: whether records are accepted, as far as transactions go.
+        admission: whether the transaction accepts records.
         lock: the accumulator's.
         wake: wakes the I/O thread.
         now: the monotonic clock.
@@ -161,10 +161,10 @@ class Appender:
         record: RecordFields,
         on_delivery: Any,
     ) -> Delivery | None:
-        """Append an ordinary record, opening a batch if need be; None, with nothing changed, when that needs more.
+        """Append an ordinary record, and open a batch if needed. If that is not enough, return None and change nothing.
 
-        More is waiting for memory or metadata, or memory for a batch larger than usual: see `append_steps`. Also where
-        this call interrupts another one, which holds a lock: see `DeferredSends`.
+        It is not enough if the call must wait for memory or metadata, or needs a larger batch than usual: see
+        `append_steps`. Nor is it if the call interrupts another one that holds a lock: see `DeferredSends`.
 
         Args:
             record: as an EncodedRecord has it.
@@ -190,15 +190,15 @@ class Appender:
                 if not isinstance(outcome, int):
                     return outcome
         except (ProducerClosedError, NotAdmitted, TopicForgotten):
-            return None  # the general path says so
+            return None  # the general path raises the error
 
     def try_append(
         self, topic: TopicState, partition: int | None, record: RecordFields, on_delivery: Any
     ) -> Delivery | None:
-        """Append to an open batch, letting a compressed one grow; None when a new batch is needed.
+        """Append to an open batch; a compressed one may grow. None if a new batch is needed.
 
         Args:
-            partition: the partition, or None: wherever records without key of this topic go now.
+        partition: the partition, or None: the present sticky partition of the topic.
         """
         while True:
             outcome = self._append(topic, partition, record, on_delivery, None)
@@ -218,8 +218,8 @@ class Appender:
         """Append, opening a new batch where needed. Yields Tickets for memory, and Checkpoints.
 
         Args:
-            admitted: raises when records are not accepted any more; asked after each wait, because what was allowed
-                before (a transaction was open) may have ended meanwhile.
+            admitted: raises when records are not accepted any more. It is called after each wait, since the transaction
+                may have ended meanwhile.
 
         Raises:
             BufferExhaustedError: TimeIsUp was thrown in while it waited for memory.
@@ -265,7 +265,7 @@ class Appender:
         on_delivery: Any,
         buffer: Any,
     ) -> Any:
-        """One append, as `PartitionQueue.append` says; an unused `buffer` goes back to the pool, whatever happens."""
+        """Append once, as `PartitionQueue.append` says. An unused `buffer` goes back to the pool, also on an error."""
         why: cython.Py_ssize_t
         fresh: Batch | None = None
         spares: list | None = None
@@ -282,7 +282,7 @@ class Appender:
                     why = outcome if isinstance(outcome, int) else _ACCEPTED
                 if why != MOVED or buffer is None or sticky is None or spares:
                     break
-                # Records without key go elsewhere now, and so does the memory: who has waited for it keeps his turn.
+                # Records without key go to another partition now. The call has waited for memory, and keeps it.
                 if queue.depth() < _NEWS and queue.head()[1]:
                     self._wake()
                 queue = self._queue(sticky, None)
@@ -293,7 +293,7 @@ class Appender:
             if fresh.queued_as <= _NEWS:
                 self._wake()
         elif why != NO_BATCH and queue.depth() < _NEWS and queue.head()[1]:
-            self._wake()  # the batch became full, or was closed because records go elsewhere now
+            self._wake()  # the batch became full, or was closed because the sticky partition has changed
         return outcome
 
     # ---------------------------------------------------------------------------------------------- rows
@@ -306,10 +306,10 @@ class Appender:
         accepted: list[Any],
         wake: BulkWake,
     ) -> int:
-        """Append rows of a window as far as that needs no waiting; the first that is left.
+        """Append rows of a window as far as that needs no waiting. Returns the first row that is left.
 
-        The ordinary case of `append_rows_steps`, whose arguments these are. Where it stops, those steps go on: they
-        wait, let a compressed batch grow, or say why nothing more is accepted.
+        The ordinary case of `append_rows_steps`, with the same arguments. Those steps append the remaining rows: they
+        wait, let a compressed batch grow, or raise why no more is accepted.
         """
         first, last = rows
         buffer: bytearray | None = None
@@ -320,12 +320,12 @@ class Appender:
                 fresh = None if buffer is None else self._new_batch(queue, buffer)
                 taken, why = queue.append_rows(window, first, last, accepted, sticky, None, fresh)
                 if fresh is not None and fresh.queued_as:
-                    buffer = fresh = None  # it is the queue's now
+                    buffer = fresh = None  # they belong to the queue now
                 if taken:
                     first += taken
                     wake.after(window.payload)
                 if why == NO_BATCH and first < last:
-                    # Also where there is a buffer: another thread's batch may have taken the rows that it was for.
+                    # Also if there is a buffer: its rows may have gone into a batch of another thread.
                     if window.size_bound(first) > self.batch_size:
                         break
                     if buffer is None:
@@ -335,7 +335,7 @@ class Appender:
                 elif why == GROW:
                     break
         except (ProducerClosedError, NotAdmitted, TopicForgotten):
-            pass  # the steps say so
+            pass  # the steps raise it
         finally:
             self._return_unused(buffer, fresh, None)
         return first
@@ -352,10 +352,10 @@ class Appender:
         """Append rows of a window, opening batches where needed; yields as `append_steps` does, and PROGRESS.
 
         Args:
-            where: the queue of their partition, or a topic: wherever records without key of it go now.
+            where: the queue of their partition, or a topic, whose sticky partition they go to.
             rows: the first, and the one behind the last.
             accepted: gets what was appended; see `PartitionQueue.append_rows`.
-            wake: told what was appended. To tell it of the end is up to the caller, who may have more.
+            wake: told what was appended. The caller calls its `now` at the end, since it may have more rows.
         """
         first, last = rows
         needs_batch = False
@@ -384,7 +384,7 @@ class Appender:
         accepted: list,
         buffer: Any,
     ) -> tuple:
-        """One chunk; an unused `buffer` goes back to the pool, whatever happens."""
+        """Append one chunk. An unused `buffer` goes back to the pool, also after an error."""
         fresh: Any = None
         spares: list | None = None
         try:
@@ -405,7 +405,7 @@ class Appender:
     # -------------------------------------------------------------------------------------- what both need
 
     def _memory_steps(self, size_bound: int, admitted: Callable[[], None]) -> Steps[bytearray]:
-        """Wait for the memory of a batch whose first record takes so much; it is lost to nobody who interrupts."""
+        """Wait for the memory of a batch for a record of this size. An interrupt does not lose the memory."""
         yield Checkpoint.MEMORY
         buffer = yield from self._wait_for_memory(max(self.batch_size, size_bound))
         try:
@@ -437,7 +437,7 @@ class Appender:
 
     @cython.cfunc
     def _return_unused(self, buffer: Any, fresh: Any, spares: Any) -> Any:
-        """Give back what was taken for a batch and is not in it, also when Ctrl-C came before there was a batch."""
+        """Give back memory that was taken for a batch and is not in one; also if Ctrl-C came before the batch."""
         if fresh is not None:
             if fresh.record_count == 0:
                 self.pool.give_back(fresh.buffers)
@@ -447,14 +447,14 @@ class Appender:
             self.pool.give_back(spares)
 
     def _ask_why(self, admitted: Callable[[], None], error: NotAdmitted) -> None:
-        """A queue took no record: let `admitted` say why not, or come back where that has passed meanwhile."""
+        """A queue refused a record: `admitted` raises the reason. Return if the reason is gone meanwhile."""
         admitted()
         if not self._admission.open:
-            raise error  # it knows of no reason
+            raise error  # `admitted` knows no reason
 
     @cython.ccall
     def _queue(self, topic: TopicState, partition: Any) -> PartitionQueue:
-        """The queue of a partition; without one, of wherever records without key go now."""
+        """The queue of a partition; without a partition, that of the sticky partition."""
         queues: list = topic.queues
         if partition is not None:
             return queues[partition]
@@ -469,14 +469,14 @@ class Appender:
 
     @cython.cfunc
     def _place(self, where: Any) -> tuple:
-        """The queue that rows go to now, and their topic where that is only for now."""
+        """The queue of rows, and their topic if the queue is that of its sticky partition."""
         if isinstance(where, TopicState):
             return self._queue(where, None), where
         return where, None
 
     @cython.cfunc
     def _new_batch(self, queue: PartitionQueue, buffer: Any) -> Any:
-        # A first record larger than batch.size is accepted all the same, and the batch is full with it.
+        # A first record larger than batch.size is accepted, and the batch is full with it.
         writer: BatchWriter = BatchWriter(buffer, self.batch_size, self._sealer.expected_ratio(queue.topic))
         # The batch's memory is the very list to which the writer adds the segments it grows by.
         return Batch(queue, writer, self._now(), writer.segments)

@@ -1,18 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who follows the result of a batch, and who waits for it. Compiled if possible.
+"""The followers of a batch's result, and the threads that wait for it. Compiled if possible.
 
-A done callback of a record, the tasks of an event loop, and a flush follow: they are called. A thread that asks for the
-outcome of a record waits. `Followers` keeps both, and tells them once the result is done, or was split: it has ended.
-It does not refer to the result, which refers to it.
+A done callback of a record, the tasks of an event loop, and a flush are followers: they are called. A thread that asks
+for the outcome of a record waits. `Followers` keeps both, and tells them when the result has ended: when it is done or
+was split. It does not refer to the result, which refers to it.
 
 Rules:
 1. Any thread may follow, wait, or quit. Only the I/O thread releases, once.
-2. There is no lock. Who comes puts an entry into a list and then looks whether the result has ended; the I/O thread
-   says that it has ended and then takes the lists apart. The second of the two sees what the first did, so nobody is
-   forgotten.
-3. An entry is taken once: by the I/O thread, or by who has added it and sees that the result has ended. Single
-   operations on lists and dicts are atomic, loops over them are not: entries are taken one at a time.
-4. After a split each follower goes on to the result that answers for its record now. Who waits looks for it anew.
+2. There is no lock. A thread first adds an entry to a list, and then checks whether the result has ended. The I/O
+   thread first sets that the result has ended, and then takes the entries. The second of the two sees what the first
+   did, so no entry is forgotten.
+3. An entry is taken once: by the I/O thread, or by the thread that has added it and sees that the result has ended.
+   Single operations on lists and dicts are atomic, loops over them are not: entries are taken one at a time.
+4. After a split each follower is added to the result that has its record now. A waiting thread looks for that result.
 5. Callbacks run on the I/O thread; one that is added after the end runs at once, on the thread that adds it. A user's
    function that was added in an event loop runs in that loop: `_done_callbacks` passes it on.
 """
@@ -37,7 +37,7 @@ except ModuleNotFoundError:
 
 log = logging.getLogger("penstock.producer")
 
-# By another name, so that Cython looks at what users give instead of converting it.
+# With another name, so that Cython checks the user's value instead of converting it.
 Seconds = float
 E = TypeVar("E")
 
@@ -48,7 +48,7 @@ def is_compiled() -> bool:
 
 
 class Follower:
-    """One who is called when a record is done.
+    """A function that is called when a record is done.
 
     Args:
         delivery: the record's Delivery, or a `WholeResult`; the function gets it.
@@ -72,7 +72,7 @@ class Follower:
             self.callback(self.delivery)
         except BaseException as error:
             if isinstance(error, KeyboardInterrupt) and not on_io_thread():
-                raise  # the record was done already: this is the thread that added the callback
+                raise  # the record was done already, and Ctrl-C belongs to the thread that adds the callback
             tell_error(log, Event.CALLBACK_FAILED, "a done callback of a delivery raised", error=error)
 
 
@@ -90,7 +90,7 @@ class WholeResult:
         self.result = result
 
     def _answered_by(self) -> Any:
-        return self.result  # also after a split: who follows the whole is told of it
+        return self.result  # also after a split: these followers are told of the split
 
     def after(self, callback: Callable[[], None]) -> None:
         """Call back when the result, and all pieces into which it was split, are done."""
@@ -125,11 +125,11 @@ class LoopNotice:
 @cython.final
 @cython.cclass
 class Followers:
-    """Who follows one result, and who waits for it. `BatchResult.followers` makes it for the first of them.
+    """The followers of one result, and its waiting threads. `BatchResult.followers` makes it for the first of them.
 
     Attributes:
-        waiting: those who wait in the event loop that joined last: the next in that loop need not look for them. None
-            once the result has ended, before they are told.
+    waiting: the waiting tasks of the event loop that joined last: the next task of that loop need not search for
+    them. None once the result has ended, before they are told.
     """
 
     waiting = cython.declare(object, visibility="readonly")
@@ -141,22 +141,22 @@ class Followers:
         self.waiting = None
         self._has_ended = False  # the result is done, or was split
         self._waiters: list[Latch] = []
-        # By the index of the record in the batch that it was accepted in; -1: who follows all of them. A key that is
-        # left with an empty list does no harm.
+        # By the index of the record in the batch that it was accepted in; -1: followers of all records. A key with an
+        # empty list does no harm.
         self._by_record: dict[int, list[Follower]] = {}
 
     @property
     def entries(self) -> list[Follower]:
-        """Who follows, and was not called yet."""
+        """The followers that were not called yet."""
         return [entry for entries in list(self._by_record.values()) for entry in entries]
 
     @property
     def waiters(self) -> list[Latch]:
-        """What threads wait at."""
+        """The latches of the waiting threads."""
         return list(self._waiters)
 
     def add(self, follower: Follower) -> None:
-        """Call this one when its record is done; at once if it is."""
+        """Call a follower when its record is done; at once if it is done already."""
         entries: list = self._by_record.setdefault(follower.delivery._index, [])
         entries.append(follower)
         if self._has_ended and _take(entries, follower):
@@ -175,10 +175,10 @@ class Followers:
             if not self._has_ended:
                 released.wait(seconds)
         finally:
-            _take(self._waiters, released)  # a program may ask again and again: no entry may stay behind
+            _take(self._waiters, released)  # without this, entries would collect if a program asks repeatedly
 
     def join(self, waiting: Any, whole: WholeResult) -> None:
-        """Let those who wait in one event loop follow the whole result, as one follower; see `_waiting_cy`."""
+        """Add all waiting tasks of one event loop as one follower of the whole result; see `_waiting_cy`."""
         waiting.follower = Follower(whole, LoopNotice(waiting))
         self.add(waiting.follower)
         self.waiting = waiting
@@ -186,20 +186,20 @@ class Followers:
             self.waiting = None
 
     def quit(self, waiting: Any) -> None:
-        """Take their follower back: nobody waits in that loop any more."""
+        """Remove the follower of a loop: no task waits in it any more."""
         if self.waiting is waiting:
             self.waiting = None
         _take(self._by_record.get(WholeResult._index, []), waiting.follower)
 
     def end(self) -> None:
-        """The result has ended: from now on whoever comes is told at once. Any thread, as often as it likes."""
+        """The result has ended: a follower that is added from now on is called at once. Any thread; may be repeated."""
         self._has_ended = True
 
     def release(self) -> None:
-        """The result has ended: tell all. I/O thread only."""
+        """The result has ended: call all followers, and release all waiting threads. I/O thread only."""
         self._has_ended = True
         self.waiting = None
-        # One by one: who comes takes its own entry back, if it sees the end before we see the entry.
+        # One at a time: a thread that adds an entry takes it back itself, if it sees the end before this loop sees it.
         while (waiter := _take_first(self._waiters)) is not None:
             waiter.set()
         while self._by_record:
@@ -210,7 +210,7 @@ class Followers:
                 del self._by_record[index]
 
     def _tell(self, follower: Follower) -> None:
-        """Call a follower; after a split, let it follow the piece that answers for its record."""
+        """Call a follower; after a split, add it to the piece that has its record."""
         followers: Any = follower.delivery._answered_by().followers
         if followers is self:
             follower.call()
@@ -219,7 +219,7 @@ class Followers:
 
 
 def _take(entries: list[Any], entry: object) -> bool:
-    """Remove an entry; False when somebody else has taken it."""
+    """Remove an entry; False if another thread has taken it."""
     try:
         entries.remove(entry)
     except ValueError:

@@ -2,11 +2,11 @@
 # cython: boundscheck=False, wraparound=False, initializedcheck=False
 """The queue of one partition: where records become batches. Compiled if possible.
 
-The fast path of send() appends here, once per record. What runs once per batch uses the same queues through their
-methods, because only hot modules can take the lock (in compiled code it is a ShortLock).
+The fast path of send() appends here, once per record. Code that runs once per batch uses the methods of the queues:
+only hot modules can take the lock (in compiled code it is a ShortLock).
 
-Rule: a partition lock is innermost. Nothing else is locked, waited for or called back under it. A finalizer or a signal
-handler that sends meanwhile does not wait for it, see `_locks`.
+Rule: a partition lock is innermost. While it is held, no other lock is taken, nothing is waited for, and no callback
+runs. A finalizer or a signal handler that sends meanwhile does not wait for it, see `_locks`.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ _NOT_ADMITTED = "the transaction ended, by commit, abort or error, while the rec
 
 # A C variable when compiled.
 _NO_BUDGET = cython.declare(cython.Py_ssize_t, 0x7FFFFFFF)
-# Up to so many queues, putting each where it belongs is quicker than a sort that asks for keys and compares tuples.
+# For so many queues at most, an insertion sort is faster than a sort that computes keys and compares tuples.
 _FEW = cython.declare(cython.Py_ssize_t, 24)
 _BY_PLACE = attrgetter("place")
 
@@ -65,23 +65,23 @@ def is_compiled() -> bool:
 
 
 class NotAdmitted(IllegalStateError):
-    """The transaction ended while a record was on its way in; the sending call asks the gate for the reason."""
+    """The transaction ended during a call that sends. That call asks the gate for the reason."""
 
 
 class TopicForgotten(Exception):
-    """The topic was forgotten while a record was on its way in; the sending call looks the topic up again."""
+    """The topic was forgotten during a call that sends. That call looks the topic up again."""
 
 
 @cython.final
 @cython.cclass
 class Admission:
-    """Whether a producer accepts records now, as its transaction says; all its queues look at it, under their locks."""
+    """Whether the transaction of a producer accepts records now. All its queues read it, under their locks."""
 
     def __init__(self) -> None:
         self.open = True
 
 
-# The admission of queues that were forgotten: one look tells both that records are not accepted, and why.
+# The admission of queues that were forgotten: it says that records are not accepted, and also why.
 _FORGOTTEN = cython.declare(Admission, Admission())
 _FORGOTTEN.open = False
 
@@ -96,7 +96,7 @@ class PartitionQueue:
         partition: its number.
         active: all queues that have batches; this one adds itself.
         incomplete: all batches whose outcome is not known; a batch is added when it is queued.
-        admission: whether records are accepted; always, without it.
+        admission: whether records are accepted; without it they always are.
         owner: whose I/O thread serves this queue.
     """
 
@@ -136,10 +136,10 @@ class PartitionQueue:
         spares: list | None = None,  # type: ignore[type-arg]
         fresh: Batch | None = None,
     ) -> Delivery | int:
-        """Append one record; its Delivery, or why it could not be had: NO_BATCH, GROW or MOVED.
+        """Append one record. Returns its Delivery, or why there is none: NO_BATCH, GROW or MOVED.
 
         Args:
-            sticky: the topic, when the record goes wherever records without key go now.
+        sticky: the topic, if the record goes to its sticky partition.
             spares: segments by which a compressed batch may grow; a used one is taken out.
             fresh: a new batch, queued when no open one has room.
 
@@ -189,7 +189,7 @@ class PartitionQueue:
                     batch.writer.grow(spares.pop())
                     delivery = batch.append(timestamp, key, value, headers, on_delivery)
             if delivery is None:
-                self._open = None  # no room, or nothing to grow by: what has been gathered goes out as it is
+                self._open = None  # no room, and the batch cannot grow: it leaves as it is
         if batch is None or delivery is None:
             if sticky is not None and sticky.maybe_switch_locked():
                 return MOVED
@@ -212,13 +212,13 @@ class PartitionQueue:
         sticky: TopicState | None,
         wake: Any,
     ) -> Delivery | None:
-        """Append one record to the open batch, for the fast path; None when that, or the partition, does not take it.
+        """Append one record to the open batch, for the fast path. None if the batch or the partition does not take it.
 
         A batch without room is closed. A call that interrupts another one of its thread, which holds a lock, gets None.
 
         Args:
             sticky: as for `append`.
-            wake: wakes the I/O thread. It is called after the lock is let go, when the batch that is to leave next has
+            wake: wakes the I/O thread. It is called after the lock was released, if the batch that leaves next has
                 become full.
         """
         delivery: Delivery | None
@@ -262,7 +262,7 @@ class PartitionQueue:
                 full = batch.writer.is_full()
                 if sticky is not None:
                     sticky.count_locked(batch.appended, full)
-        # Behind another batch it is no news: that one made the queue ready, and the I/O thread knows.
+        # If another batch is before it, the queue was ready already, and the I/O thread knows of it.
         self._news = full and len(self.batches) == 1
         return delivery
 
@@ -276,14 +276,14 @@ class PartitionQueue:
         spares: list | None = None,  # type: ignore[type-arg]
         fresh: Batch | None = None,
     ) -> tuple[int, int]:
-        """Append rows until a batch is full; how many, and why not more: as `append` says, -1 when nothing is wrong.
+        """Append rows until a batch is full. Returns how many, and why not more, as `append` says; -1: none refused.
 
         Args:
             window: where the rows are: `append_to(writer, first, last, budget)` appends them, and `refusal`,
                 `payload` and `span(first, count)` tell of it.
             first: where to start in it, and `last`, where to end.
-            accepted: gets (result, first index, count, payload, span) of what was appended, before anything can
-                interrupt.
+            accepted: gets (result, first index, count, payload, span) of what was appended, before an interrupt can
+                come.
             sticky: as for `append`, and so are `spares` and `fresh`.
 
         Raises:
@@ -304,7 +304,7 @@ class PartitionQueue:
                 if sticky.sticky_partition != self.partition:
                     return 0, MOVED
                 budget = 2 * sticky.sticky_size - sticky.sticky_bytes
-                if budget <= 0:  # Ctrl-C came between the count and the choice that is due since
+                if budget <= 0:  # Ctrl-C came after the count, and before the choice of another partition
                     sticky.switch()
                     return 0, MOVED
             batch = self._open
@@ -333,16 +333,16 @@ class PartitionQueue:
         sticky: TopicState | None,
         spares: list | None,  # type: ignore[type-arg]
     ) -> cython.Py_ssize_t:
-        """Why the open batch took no more rows, -1 when it refused none; shut it, if it has to go as it is."""
+        """Why the open batch took no more rows; -1 if it refused none. Closes a batch that cannot grow."""
         if refusal == 0:
             return -1
         if refusal == NEEDS_SEGMENT and (taken or spares is None):
             return GROW
-        # No room, or nothing to grow by: what has been gathered goes out as it is.
+        # No room, and the batch cannot grow: it leaves as it is.
         unused: cython.Py_ssize_t = 0
         if refusal != NEEDS_SEGMENT:
-            # What a full batch cannot use counts as used, so that each partition gets one batch at a time: a request
-            # takes one of each.
+            # The space that a full batch cannot use counts as used. So each partition gets one batch at a time, and a
+            # request takes one batch of each.
             unused = HEADER_SIZE + max(0, batch.writer.limit - batch.writer.estimated_size())
         self._open = None
         if (
@@ -354,7 +354,7 @@ class PartitionQueue:
         return NO_BATCH
 
     def _open_locked(self, fresh: Batch) -> None:
-        """Queue a new batch, once it has its first record: a failure before leaves no empty batch behind."""
+        """Queue a new batch after it has got its first record: so an error before that leaves no empty batch."""
         if fresh.writer.count == 0:
             raise ValueError(f"a new batch of {self.topic}-{self.partition} has no room for its first record")
         self.active.add(self)
@@ -369,11 +369,11 @@ class PartitionQueue:
         """Close the open batch, which has just refused a record, unless it may grow.
 
         Args:
-            sticky: the topic, when the record goes wherever records without key go.
+            sticky: the topic, if the record goes to its sticky partition.
 
         Returns:
-            Whether the batch was closed and the record goes elsewhere now: no later one will tell that this one is
-            ready.
+        Whether the batch was closed and the record goes to another partition. Then no later record of this partition
+        wakes the I/O thread for the batch.
         """
         batch: Batch | None = self._open
         if batch is not None:
@@ -403,7 +403,7 @@ class PartitionQueue:
         if not self.batches:
             return None, False
         batch: Batch | None = self._open
-        # That a producer which is closed takes no more records does not make a batch full.
+        # A closed producer has no open batch: that alone does not make a batch full.
         full: cython.bint = (
             len(self.batches) > 1
             or (batch is None and not self.closed)
@@ -420,7 +420,7 @@ class PartitionQueue:
         return not self.batches
 
     def take(self, batch: Batch) -> bool:
-        """Take the oldest batch, if it still is that one, and close it for further records."""
+        """Take the oldest batch, if it still is `batch`, and close it for further records."""
         if not cython.compiled:
             with self._lock:
                 return self._take_locked(batch)
@@ -445,7 +445,7 @@ class PartitionQueue:
         return taken
 
     def close(self) -> None:
-        """Refuse records from now on; what waits stays."""
+        """Refuse records from now on. Batches that wait stay."""
         with self._lock:
             self.closed = True
             self._open = None
@@ -485,9 +485,9 @@ class PartitionQueue:
     def put_back(self, batches: list[Batch]) -> None:
         """Queue batches again, in their order, behind those at the head that were opened earlier.
 
-        Such are there when several requests were in flight. The order of opening is that of the records, and the oldest
-        is at the head: only there is it found when its time is over. The time of creation would not do: a batch is made
-        before the lock is taken, and a younger one may be opened first.
+        There are such batches if several requests were in flight. The order of opening is the order of the records. The
+        oldest batch must be at the head: expiry only checks the head. The time of creation cannot be used: a batch is
+        made before the lock is taken, so a younger one may be opened first.
         """
         at: cython.Py_ssize_t = 0
         with self._lock:
@@ -554,7 +554,7 @@ def in_order(active: set) -> list:  # type: ignore[type-arg]
     """These queues, by topic and partition. Other threads may add to the set meanwhile: its copy is atomic."""
     queues: list = []
     if cython.compiled:
-        for each in active:  # in C, with the interpreter lock held: nobody adds to it meanwhile
+        for each in active:  # in C, with the interpreter lock held: no other thread adds to it meanwhile
             queues.append(each)  # noqa: PERF402 - that takes twice as long for one queue
     else:
         queues = list(active)
@@ -577,7 +577,7 @@ def in_order(active: set) -> list:  # type: ignore[type-arg]
 
 @cython.cfunc
 def _comes_before(queue: PartitionQueue, other: PartitionQueue) -> cython.bint:
-    # Queues of one topic nearly always share the very string.
+    # Queues of one topic nearly always have the same string object.
     if queue.topic is other.topic or queue.topic == other.topic:
         return queue.partition < other.partition
     return queue.topic < other.topic

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The numbers that make a broker recognise a batch: producer id, epoch, and a sequence number per partition.
 
-`Numbering` is what the drain and the outcomes ask for every batch, and what the idempotent and the transactional gate
-have in common; `SequenceBook` is the bookkeeping behind it. Compiled if possible.
+The drain and the outcomes ask the `Numbering` for every batch. The idempotent and the transactional gate both have one.
+It keeps the numbers in a `SequenceBook`. Compiled if possible.
 
 No I/O. It belongs to the I/O thread; a producer with transactions guards it with the transaction lock.
 
@@ -12,17 +12,17 @@ Rules:
    those batches are kept in the order of their sequence numbers.
 3. A partition numbers new batches with the producer's current identity only when none of its batches is in flight with
    another one; until then nothing new leaves it.
-4. The first batch of a partition under an identity travels alone until it is acknowledged. A broker without state of
-   a producer accepts any first number (Kafka 2.5 and later), so a second batch could be written although the first was
-   refused, and then neither be told from a gap nor be renumbered safely.
-5. From the oldest batch in flight on at most five are numbered, whatever became of the others: as many as a broker
-   remembers. Brokers of 0.11 remember only the last one; with them it is one at a time (`remembered`). When the leader
-   of a partition has moved, requests may be under way to two brokers, five to each. Behind more than four others one
-   that was written at the former leader would be taken for a gap when it is sent again: it would fail although it is
-   there, or be written once more under a new epoch.
-6. When a topic is forgotten, the numbers of its partitions are put away, for within one epoch they must go on: a broker
-   would take a second batch with the number 0 for the first one, and say that it was written. Under another identity
-   every partition begins at 0, so that a new epoch allows to drop them all; one is taken when there are too many.
+4. The first batch of a partition under an identity is sent alone, until it is acknowledged. The reason: a broker
+   without state of a producer accepts any first number (Kafka 2.5 and later). So it could write a second batch although
+   it has refused the first one. The client could then not see the gap, and could not renumber the batches safely.
+5. At most five batches are numbered from the oldest one in flight on, whatever became of the others: a broker remembers
+   five. Brokers of 0.11 remember only the last one; with them one batch is numbered at a time (`remembered`). When the
+   leader of a partition has moved, requests may be under way to two brokers, five to each. If the former leader wrote a
+   batch, and it is sent again behind more than four others, the new leader does not know it any more. The batch would
+   fail although it was written, or would be written again under a new epoch.
+6. When a topic is forgotten, the numbers of its partitions are kept (`away`), because they must go on within one epoch:
+   a broker would take a second batch with the number 0 for the first one, and answer that it was written. Under another
+   identity every partition begins at 0, so all kept numbers can be dropped. If too many are kept, a new epoch is taken.
 7. Renumbering changes the identity of a batch; its bytes are stamped anew at the next drain, when no request has them.
 """
 
@@ -68,7 +68,7 @@ def is_compiled() -> bool:
 
 
 def next_sequence(base_sequence: cython.int, count: cython.Py_ssize_t) -> cython.int:
-    """The number behind so many records that start with another one; after 2147483647 comes 0."""
+    """The number after `count` records that begin with `base_sequence`; after 2147483647 comes 0."""
     if base_sequence == _NONE:
         return _NONE
     if cython.compiled:
@@ -121,13 +121,13 @@ class SequenceBook:
     """The numbering of all partitions of one producer.
 
     Attributes:
-        remembered: so many batches of a partition do brokers remember of each producer (rule 5).
+        remembered: how many batches of a partition a broker remembers for each producer (rule 5).
     """
 
     def __init__(self) -> None:
         self.remembered = BATCHES_REMEMBERED
         self._partitions: dict[PartitionQueue, PartitionNumbers] = {}
-        # Of partitions whose queue was forgotten, by place: a broker expects them to go on where they were.
+        # The numbers of partitions whose queue was forgotten, by place: a broker expects that they go on.
         self.away: dict[Any, PartitionNumbers] = {}
         # Partitions where an expired batch may or may not have been written, with the sequence number behind it.
         self.unresolved: dict[PartitionQueue, int] = {}
@@ -155,7 +155,7 @@ class SequenceBook:
             return True
         oldest: Batch = numbers.in_flight[0]
         if numbers.numbered - oldest.numbered_as >= self.remembered:
-            return False  # behind one more the broker would not know it any more, if it has to be sent again
+            return False  # with one more the broker would forget the oldest, which may have to be sent again
         return numbers.last_acked_sequence != _NONE and bool(numbers.identity == identity)
 
     def may_resend(self, queue: PartitionQueue, batch: Batch) -> cython.bint:
@@ -175,7 +175,7 @@ class SequenceBook:
         numbers: PartitionNumbers = self.of(batch.queue)
         if numbers.identity is not identity and numbers.identity != identity:
             numbers.restart(identity, transactional)
-        known: tuple = cython.cast(tuple, identity)  # which it is, by another name
+        known: tuple = cython.cast(tuple, identity)  # a ProducerIdentity is a tuple
         batch.identity = new_identity(known[0], known[1], numbers.next, transactional)
         batch.numbered_as = numbers.numbered
         numbers.next = next_sequence(numbers.next, batch.writer.count)
@@ -183,7 +183,7 @@ class SequenceBook:
         numbers.in_flight.append(batch)
 
     def acknowledge(self, batch: Batch, base_offset: cython.longlong) -> None:
-        """A batch was written, also when that became known too late for its caller."""
+        """A batch was written. The answer may have come after the batch had failed for its caller."""
         numbers: PartitionNumbers = self.of(batch.queue)
         in_flight: list = numbers.in_flight
         if in_flight and in_flight[0] is batch:
@@ -208,14 +208,14 @@ class SequenceBook:
             numbers.in_flight.remove(batch)
 
     def mark_unresolved(self, batch: Batch) -> None:
-        """A batch that was sent has expired: whether it was written decides what the next number must be."""
+        """A batch that was sent has expired. The next number depends on whether it was written, which is not known."""
         following: cython.int = next_sequence(last_sequence_of(batch), 1)
         known = self.unresolved.get(batch.queue)
         if known is None or is_later(following, known):
             self.unresolved[batch.queue] = following
 
     def resolve(self) -> list[PartitionQueue]:
-        """Settle the unresolved partitions that have nothing in flight; those where a gap remains."""
+        """Settle the unresolved partitions that have nothing in flight. Returns those where a gap remains."""
         gaps = []
         numbers: PartitionNumbers
         for queue in list(self.unresolved):
@@ -229,7 +229,7 @@ class SequenceBook:
         return gaps
 
     def mark_broken(self, queue: PartitionQueue, missing: cython.int) -> None:
-        """A batch with that number is not at the broker and will not come: what is behind it needs other numbers."""
+        """The broker will never get the batch with the number `missing`: the batches behind it need other numbers."""
         known = self.broken.get(queue)
         if known is None or is_later(known, missing):
             self.broken[queue] = missing
@@ -237,8 +237,8 @@ class SequenceBook:
     def restartable(self) -> list[PartitionQueue]:
         """The broken partitions that can be numbered anew.
 
-        What is in flight before the missing number may have been written and not answered: under other numbers it would
-        be written twice. It is sent again as it was, and the rest waits for it.
+        A batch in flight before the missing number may have been written without an answer. With other numbers it would
+        be written twice. So it is sent again with its own numbers, and its partition waits for it.
         """
         return [queue for queue, missing in self.broken.items() if not self._in_flight_before(queue, missing)]
 
@@ -256,7 +256,7 @@ class SequenceBook:
         self.broken.pop(queue, None)
 
     def give_up(self, queue: PartitionQueue) -> list[Any]:
-        """Number nothing more of a partition; its batches in flight, which have numbers."""
+        """Stop to number a partition. Returns its batches in flight, which still have numbers."""
         numbers: PartitionNumbers | None = self._partitions.pop(queue, None)
         self.away.pop(queue.place, None)
         self.unresolved.pop(queue, None)
@@ -264,9 +264,10 @@ class SequenceBook:
         return [] if numbers is None else list(numbers.in_flight)
 
     def close_gap(self, batch: Batch, count: int | None = None) -> None:
-        """A batch was not written, and some of its records never will be: move the numbers behind it down by them.
+        """Close the gap of records that will never be written: lower the numbers of all batches behind theirs.
 
         Args:
+            batch: it was not written.
             count: how many of its records failed for good; None: all.
         """
         failed: cython.Py_ssize_t = batch.writer.count if count is None else count
@@ -281,7 +282,7 @@ class SequenceBook:
         numbers.next = _lowered(numbers.next, failed)
 
     def replace(self, batch: Batch, pieces: Sequence[Any]) -> None:
-        """Let the pieces of a split batch take its place, numbered from its own first number."""
+        """Replace a split batch by its pieces, numbered from its own first number."""
         in_flight: list = self.of(batch.queue).in_flight
         sequence: cython.int = batch.identity.base_sequence
         piece: Batch
@@ -309,7 +310,7 @@ class SequenceBook:
 
     @property
     def wants_new_epoch(self) -> bool:
-        """Whether so much is put away that a new epoch, under which all of it can be dropped, is worth its while."""
+        """Whether too many numbers are kept: under a new epoch all of them can be dropped."""
         return len(self.away) > MOST_PUT_AWAY
 
     def drop_away(self) -> None:
@@ -330,7 +331,7 @@ def _lowered(sequence: cython.longlong, count: cython.longlong) -> int:
 
 @cython.cclass
 class Numbering:
-    """Lets batches leave with a number and in order, and judges answers by the numbers.
+    """Gives batches their numbers, keeps their order, and decides about answers by the numbers.
 
     Args:
         retries: how often a batch may be queued again.
@@ -350,7 +351,7 @@ class Numbering:
 
     @property
     def identity(self) -> ProducerIdentity:
-        """Who the producer is."""
+        """Producer id and epoch."""
         return self._identity
 
     @identity.setter
@@ -360,7 +361,7 @@ class Numbering:
 
     @property
     def at_rest(self) -> bool:
-        """Whether nothing is to be settled and nobody to be asked, so that a turn need not ask the gate."""
+        """Whether there is nothing to settle and nothing to request, so that a turn need not ask the gate."""
         book: SequenceBook = self.book
         settled: cython.bint = not (book.unresolved or book.broken or book.away)
         return settled and self.has_identity and not (self.halted or self.transactional)
@@ -413,14 +414,14 @@ class Numbering:
         )
 
     def on_expired(self, batch: Batch) -> None:
-        """A batch's time is over; if it was ever sent, whether it was written is not known."""
+        """A batch's delivery time-out is over. If the batch was sent, it is not known whether it was written."""
         if batch.identity.base_sequence < 0:
             return
         self.book.drop(batch)
         self.book.mark_unresolved(batch)
 
     def on_split(self, batch: Batch, pieces: Sequence[Any]) -> None:
-        """The pieces share the numbers of the batch; without transactions, what was left out costs a new epoch."""
+        """The pieces share the numbers of the batch. In a transaction, close the gap of records that were left out."""
         if batch.identity.base_sequence < 0:
             return
         piece: Batch

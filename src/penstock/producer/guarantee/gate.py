@@ -3,8 +3,8 @@
 
 Before a batch leaves its queue the gate is asked whether it may, and gives it the identity that its header carries;
 when its request has ended, the gate decides what becomes of it. There is a gate without guarantees (`OpenGate`), an
-idempotent one (`IdempotentGate`), and a transactional one (`TransactionManager`), with the same methods, so that nobody
-asks which one it is.
+idempotent one (`IdempotentGate`), and a transactional one (`TransactionManager`). All have the same methods: no caller
+asks which one it has.
 
 The methods belong to the I/O thread, but for those whose docstring says "From any thread".
 """
@@ -53,7 +53,7 @@ class GateRequest(NamedTuple):
 
 
 class BatchNumbering(Protocol):
-    """What a gate is asked for every batch: whether it may leave, as what; and that it was written."""
+    """What is asked and told for every batch: whether it may leave, its identity, and that it was written."""
 
     @property
     def at_rest(self) -> bool:
@@ -74,11 +74,11 @@ class BatchNumbering(Protocol):
 
 
 class Gate(Protocol):
-    """Decides what becomes of batches; its numbering decides which may leave, and as what."""
+    """Decides what becomes of batches. Its numbering decides which may leave, and gives them their identity."""
 
     @property
     def numbering(self) -> BatchNumbering:
-        """What is asked for every batch."""
+        """What the drain and the outcomes ask for every batch."""
         ...
 
     @property
@@ -88,7 +88,7 @@ class Gate(Protocol):
 
     @property
     def transaction(self) -> object:
-        """What tells the present transaction from those before; None without transactions. From any thread."""
+        """An object that differs for each transaction; None without transactions. From any thread."""
         ...
 
     @property
@@ -156,7 +156,7 @@ class Gate(Protocol):
         ...
 
     def expect_memory(self, batches: int) -> None:
-        """Number no more batches of a partition before the oldest is settled than leaders remember."""
+        """Leaders remember this number of batches of a partition: number no more before the oldest is settled."""
         ...
 
     def on_failure(self, batch: Batch, error: KafkaError, decision: Decision) -> None:
@@ -189,24 +189,22 @@ class Gate(Protocol):
 
 
 class NoNumbering:
-    """Everything may leave, and nothing is numbered."""
+    """Lets every batch leave, and numbers none."""
 
     at_rest = False
 
     def may_drain(self, queue: PartitionQueue, batch: Batch) -> bool:
-        """Always."""
         return True
 
     def assign(self, batch: Batch) -> BatchIdentity:
-        """No identity."""
         return ANONYMOUS
 
     def on_success(self, batch: Batch, base_offset: int) -> None:
-        """Nothing to note."""
+        """Do nothing: no batch has numbers."""
 
 
 class OpenGate:
-    """The gate without guarantees: everything may pass, nothing is numbered.
+    """The gate without guarantees: every batch may leave, and none is numbered.
 
     Args:
         retries: how often a batch may be queued again.
@@ -227,49 +225,44 @@ class OpenGate:
         self._retries = retries
 
     def check_send(self) -> None:
-        """Always."""
+        """Do nothing: every record is accepted."""
 
     def before_turn(self, now: float) -> KafkaError | None:
-        """Nothing to settle."""
         return None
 
     def next_request(self, now: float, data_waits: bool) -> GateRequest | None:
-        """Nothing to ask."""
         return None
 
     def seconds_to_request(self, now: float) -> float:
-        """Never."""
         return float("inf")
 
     def decide(self, code: int, log_start_offset: int, batch: Batch, situation: BatchSituation) -> Decision:
-        """By the table."""
         return decide(code, situation, self._retries)
 
     def may_go_unnumbered(self, batch: Batch, broker: str) -> bool:
-        """No batch has numbers."""
+        """True: no batch has numbers."""
         return True
 
     def expect_memory(self, batches: int) -> None:
-        """No batch has numbers."""
+        """Do nothing: no batch has numbers."""
 
     def on_failure(self, batch: Batch, error: KafkaError, decision: Decision) -> None:
-        """Nothing to note."""
+        """Do nothing: no batch has numbers."""
 
     def on_expired(self, batch: Batch, error: KafkaError) -> None:
-        """Nothing to note."""
+        """Do nothing: no batch has numbers."""
 
     def on_split(self, batch: Batch, pieces: Sequence[Batch]) -> None:
-        """Nothing to note."""
+        """Do nothing: no batch has numbers."""
 
     def may_forget(self, queue: PartitionQueue) -> bool:
-        """Always."""
         return True
 
     def forget(self, queues: Sequence[PartitionQueue]) -> None:
-        """Nothing to forget."""
+        """Do nothing: there are no numbers to forget."""
 
     def begin_close(self) -> None:
-        """Nothing is open."""
+        """Do nothing: there is no transaction."""
 
     def close(self, error: KafkaError) -> None:
-        """Nobody waits."""
+        """Do nothing: no call waits for this gate."""

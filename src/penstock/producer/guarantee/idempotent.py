@@ -53,7 +53,7 @@ _NO_TIMEOUT = 2**31 - 1
 
 
 class PartlyNumbered:
-    """Numbers the batches of most partitions; those of the others leave without.
+    """Numbers the batches of most partitions; batches of the others leave without numbers.
 
     Args:
         numbers: of those that are numbered.
@@ -67,21 +67,18 @@ class PartlyNumbered:
         self._unnumbered = unnumbered
 
     def may_drain(self, queue: PartitionQueue, batch: Batch) -> bool:
-        """Always, where nothing is numbered."""
         return queue in self._unnumbered or self._numbers.may_drain(queue, batch)
 
     def assign(self, batch: Batch) -> BatchIdentity:
-        """No identity, where nothing is numbered."""
         return ANONYMOUS if batch.queue in self._unnumbered else self._numbers.assign(batch)
 
     def on_success(self, batch: Batch, base_offset: int) -> None:
-        """Nothing to note, where nothing is numbered."""
         if batch.queue not in self._unnumbered:
             self._numbers.on_success(batch, base_offset)
 
 
 class IdempotentGate:
-    """Numbers batches, and keeps the numbering whole.
+    """Numbers batches, and repairs the numbering when a batch was lost.
 
     Brokers before Kafka 0.11 know no numbers, and neither do partitions that are stored in an older message format.
     Where the user did not ask for numbers, the gate goes on without them and says so once: for the whole producer if a
@@ -93,7 +90,7 @@ class IdempotentGate:
         backoff: the wait between two attempts to get a producer id.
         rng: its jitter.
         accept: closes the fast path of send() when the producer cannot go on.
-        required: whether the user asked for idempotence; then an error is what a broker that is too old leads to.
+        required: whether the user asked for idempotence; then a broker that is too old is an error.
         versions_of: what a connected broker can do, by its id; for texts.
     """
 
@@ -121,7 +118,7 @@ class IdempotentGate:
         self.numbering: BatchNumbering = self._numbers
         self._switched_off = False  # for all partitions
         self._unnumbered: set[PartitionQueue] = set()  # the partitions for which it is switched off
-        self._epoch_is_stale = False  # numbers under it are not known any more
+        self._epoch_is_stale = False  # the numbers used with it are not known any more
         self.headerless: set[PartitionQueue] = set()
         self._told = False
         self._backoff = backoff
@@ -132,7 +129,7 @@ class IdempotentGate:
         self._ask_at = 0.0
         self._fatal: KafkaError | None = None
         self._refused: KafkaError | None = (
-            None  # why no producer id was given; what waits fails with it, once
+            None  # why no producer id was given; batches that wait now fail with it, later ones do not
         )
 
     @property
@@ -148,7 +145,7 @@ class IdempotentGate:
             ) from self._fatal
 
     def before_turn(self, now: float) -> KafkaError | None:
-        """Resolve what can be resolved, and raise the epoch where that is needed."""
+        """Settle partitions with gaps, and raise the epoch if that is needed."""
         book = self._numbers.book
         if book.unresolved:
             for queue in book.resolve():
@@ -181,7 +178,7 @@ class IdempotentGate:
             self._numbers.book.restart(queue, identity, transactional=False)
 
     def next_request(self, now: float, data_waits: bool) -> GateRequest | None:
-        """InitProducerId, when there is something to send and no id yet."""
+        """The InitProducerId request, if there is something to send and no producer id yet."""
         if self._numbers.has_identity or self._asking or not data_waits or now < self._ask_at:
             return None
         if self._switched_off:
@@ -192,7 +189,7 @@ class IdempotentGate:
         return GateRequest(request, None, self._on_response, self._on_error)
 
     def seconds_to_request(self, now: float) -> float:
-        """When to ask again for a producer id."""
+        """Seconds until a producer id may be requested again."""
         if self._numbers.has_identity or self._asking or self._switched_off:
             return float("inf")
         return max(0.0, self._ask_at - now)
@@ -216,7 +213,7 @@ class IdempotentGate:
         tell(log, logging.DEBUG, Event.PRODUCER_ID_GIVEN, "producer id %d, epoch %d", *self._numbers.identity)
 
     def _on_too_old(self, error: UnsupportedVersionError, node: Node, now: float) -> None:
-        """A broker cannot give a producer id: go on without, or fail what waits for it."""
+        """A broker cannot give a producer id: go on without numbers, or fail the batches that wait for it."""
         who = name_with_release(node, self._versions_of(node.id))
         if self._required:
             text = (
@@ -254,18 +251,18 @@ class IdempotentGate:
 
     @property
     def numbers_all(self) -> bool:
-        """Whether it was never switched off."""
+        """Whether idempotence was never switched off."""
         return not self._told
 
     def may_go_unnumbered(self, batch: Batch, broker: str) -> bool:
-        """Where the user did not ask for numbers."""
+        """Only if the user did not ask for idempotence."""
         if self._required:
             return False
         self._go_unnumbered(batch, f"{broker} knows no sequence numbers; Kafka does since 0.11")
         return True
 
     def expect_memory(self, batches: int) -> None:
-        """A limit for all partitions: any broker may lead any of them next."""
+        """The limit is for all partitions: any broker may lead any of them next."""
         self._numbers.book.remembered = batches
 
     def _is_numbered(self, queue: PartitionQueue) -> bool:
@@ -281,7 +278,7 @@ class IdempotentGate:
             self._refused = error
 
     def decide(self, code: int, log_start_offset: int, batch: Batch, situation: BatchSituation) -> Decision:
-        """By the table, and by the numbers; notes partitions that need a new epoch."""
+        """Decide by `response_policy` and by the batch's numbers, and note partitions that need a new epoch."""
         if code == ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT and not self._required:
             retried = self._decide_without_numbers(batch, situation)
             if retried is not None:
@@ -305,7 +302,7 @@ class IdempotentGate:
         return Decision(Action.RETRY)
 
     def on_failure(self, batch: Batch, error: KafkaError, decision: Decision) -> None:
-        """A batch failed for good; one that may have been written nevertheless is like one whose time is over."""
+        """A batch failed for good. If it may have been written nevertheless, it is treated like an expired one."""
         if batch.in_doubt and not decision.fatal:
             self.on_expired(batch, error)
             return
@@ -332,8 +329,8 @@ class IdempotentGate:
     def forget(self, queues: Sequence[PartitionQueue]) -> None:
         """Put the numbers of these away.
 
-        Those of a partition without numbers were given up: if it is used again, it begins at 0, under another epoch. A
-        broker that had numbered batches of it would take a second 0 under the same epoch for one that it has.
+        A partition for which numbering was switched off has no numbers to keep. If it is used again, it begins at 0,
+        under another epoch: under the same epoch a broker would take a second 0 for a batch that it already has.
         """
         for queue in queues:
             self._numbers.book.put_away(queue)
@@ -343,7 +340,7 @@ class IdempotentGate:
             self.headerless.discard(queue)
 
     def begin_close(self) -> None:
-        """Nothing is open."""
+        """Do nothing: there is no transaction."""
 
     def close(self, error: KafkaError) -> None:
-        """Nobody waits."""
+        """Do nothing: no call waits for this gate."""

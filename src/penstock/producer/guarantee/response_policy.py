@@ -125,9 +125,9 @@ def decide(code: int, batch: BatchSituation, retries: int) -> Decision:
 def decide_numbered(code: int, batch: BatchSituation, numbers: SequenceSituation, retries: int) -> Decision:
     """The same for a batch with sequence numbers, idempotent or transactional.
 
-    A failure leaves a hole in the numbering. Without transactions a new epoch closes it; in a transaction the numbers
-    behind the batch move down, and the transaction must be aborted. Once retries are used up nothing is adjusted, but
-    where the broker said that the numbering is broken.
+    A failure leaves a gap in the numbers. Without transactions a new epoch is taken; in a transaction the numbers
+    behind the batch are lowered, and the transaction must be aborted. When all retries are used, nothing is adjusted,
+    unless the broker said that the numbering is broken.
     """
     decision = decide(code, batch, retries)
     if batch.done or decision.action in (Action.SUCCEED, Action.SPLIT):
@@ -140,7 +140,7 @@ def decide_numbered(code: int, batch: BatchSituation, numbers: SequenceSituation
     elif code in _FATAL_WITH_IDENTITY:
         return decision._replace(fatal=True)
     if decision.action is Action.FAIL and not numbers.transactional:
-        # That the numbering is broken is known in these two cases; only a new epoch lets the partition go on.
+        # In these two cases the numbering is known to be broken: the partition needs a new epoch.
         is_broken = code in (ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, ErrorCode.UNKNOWN_PRODUCER_ID)
         return decision._replace(bump_epoch=is_broken or batch.attempts < retries)
     return decision
@@ -159,7 +159,7 @@ def _on_unknown_producer(numbers: SequenceSituation) -> Decision:
 
 
 def _on_out_of_order(numbers: SequenceSituation) -> Decision:
-    """The broker misses a batch before this one: it may still come, or it never will."""
+    """The broker misses a batch before this one. That batch may still come, or never."""
     if not numbers.unresolved and (numbers.renumbered or not numbers.is_next):
         return Decision(Action.RETRY)
     if numbers.transactional:

@@ -2,10 +2,10 @@
 """Which brokers have something ready, and what goes into their next request. Compiled if possible.
 
 A batch is ready when it is full, has lingered, or need not wait any more (flush, close, short memory), and when it is
-not backing off and its partition is not muted. Once a broker is ready for one batch, the request takes along the first
-batch of each of its partitions, in rotation, up to max.request.size.
+not backing off and its partition is not muted. If a broker has one ready batch, its request also takes the first batch
+of each of its other partitions, in rotation, up to max.request.size.
 
-I/O thread only: a batch at the head of a queue is taken away by nobody else.
+I/O thread only: no other thread takes the batch at the head of a queue.
 """
 
 from __future__ import annotations
@@ -72,13 +72,13 @@ class ReadyCheck:
 
     Attributes:
         nodes: brokers that have at least one batch ready.
-        next_delay: seconds until a batch that is not ready now will be. Of brokers with something ready only batches
-            that back off are sure to count: those that linger go along with what is ready, or the gate holds them back
-            as well, and then an event tells when it lets them go.
+        next_delay: seconds until the next batch becomes ready. If a broker has a ready batch, its lingering batches may
+            not count: they leave with the ready one, or the gate holds them back, and then an event ends the wait.
+            Batches that back off count in any case.
         next_expiry: the moment at which the oldest queued batch expires.
         leaderless_topics: topics with batches for partitions whose leader is not known.
-        topics: those of all active queues, also of queues that just became empty: that changes their lengths.
-        brokers: all LeadingBrokers that lead an active queue; until the batches are drained, they have the heads.
+        topics: those of all active queues, also of queues that have just become empty, since their length has changed.
+        brokers: all LeadingBrokers of active queues. Until the batches are drained, they have the heads.
     """
 
     def __init__(self) -> None:
@@ -97,10 +97,10 @@ class ReadyCheck:
         led.broker.heads.append(led)
 
     def _let_go(self) -> None:
-        """Keep no batch any longer.
+        """Drop all references to batches.
 
-        The warning about failed records that nobody looked at comes when the last reference to their batch's result is
-        dropped (see `UnseenRecords`): a batch that is kept delays it.
+        The warning about failed records that nobody asked about is logged when the last reference to the batch's result
+        is dropped (see `UnseenRecords`). A reference here would delay it.
         """
         broker: LeadingBroker
         led: LedQueue
@@ -156,7 +156,7 @@ class LeaderCache:
 
     Args:
         snapshot: the cluster; None before anything was looked up.
-        load: hears which partitions have had a batch.
+        load: is told which partitions have had a batch.
 
     Attributes:
         brokers: the leaders, by node id.
@@ -201,9 +201,9 @@ class Drainer:
 
     Attributes:
         load: what the partitioner is told.
-        unsealed: batches that were taken since the last `ready` and failed, because they could not be sealed. What is
-            behind them in their queues was not looked at.
-        gate_failed: whether the gate raised an error since then when it was asked for a batch, which is still queued.
+        unsealed: batches that were taken since the last `ready` and failed, because they could not be sealed. Batches
+            behind them in their queues were not checked.
+            gate_failed: whether the gate raised an error since the last `ready`. The batch in question is still queued.
     """
 
     def __init__(
@@ -219,7 +219,7 @@ class Drainer:
         self._check: ReadyCheck | None = None
         self._left_behind: set[int] = set()  # brokers with batches that the last drain did not take
         self._linger = 0.0
-        self._hurry = ALONG  # why batches need not wait for more records, or ALONG: they do
+        self._hurry = ALONG  # why batches need not wait for more records; ALONG: they must wait
         self.unsealed: list[Batch] = []
         self.gate_failed = False
 
@@ -245,10 +245,10 @@ class Drainer:
         if self.load.adaptive:
             for topic in check.topics:
                 state = accumulator.topics.get(topic)
-                if state is not None and state.sticky_partition >= 0:  # else no record came without a key
+                if state is not None and state.sticky_partition >= 0:  # else no record had no key
                     self.load.update(state)
         if not check.nodes:
-            # Nothing to drain. It is not left to the next pass to clear it away: what that finds may be urgent.
+            # Nothing to drain. Clean up now, and not in the next pass, which may have urgent work.
             self.let_go()
         return check
 
@@ -266,7 +266,7 @@ class Drainer:
         if self._leaders.snapshot is not snapshot:
             self._leaders = LeaderCache(snapshot, self.load)
             self.load.note_snapshot(snapshot)
-        self.let_go()  # nothing, unless the last turn has ended with an error
+        self.let_go()  # does nothing, unless the last turn has ended with an error
         check = ReadyCheck()
         self._check = check
         oldest: cython.double = _FOREVER
@@ -301,7 +301,7 @@ class Drainer:
             elif sendable or full or batch.attempts > 0 or batch.is_piece:
                 delay = 0.0
             else:
-                # From the moment itself, not from the age: rounding must not leave a rest that never becomes zero.
+                # Computed from the moment, not from the age: with rounding the rest might never become zero.
                 delay = min(linger, batch.created + linger - now)
             if delay <= 0:
                 if not led.broker.is_ready:
@@ -313,7 +313,7 @@ class Drainer:
         return check
 
     def keep_nodes(self, kept: Container[int]) -> None:
-        """Forget how far other brokers have got."""
+        """Forget the rotation of all other brokers."""
         for node_id in [node_id for node_id in self._rotation if node_id not in kept]:
             del self._rotation[node_id]
         self.load.keep_nodes(kept)
@@ -326,9 +326,9 @@ class Drainer:
         now: cython.double,
         old: Container[int] = (),
     ) -> dict:  # type: ignore[type-arg]
-        """Take batches that `ready` found just now for each of these brokers; sealed, and theirs to send.
+        """Take and seal the batches that `ready` has just found for each of these brokers.
 
-        Brokers without any are left out.
+        Brokers without a batch are left out of the result.
 
         Args:
             nodes: brokers that can take a request.
@@ -350,7 +350,7 @@ class Drainer:
         return drained
 
     def let_go(self) -> None:
-        """Forget what the last pass found: it serves once. `drain` does so; call it if nothing can be drained."""
+        """Forget what the last pass found. `drain` does so; call it if nothing can be drained."""
         if self._check is not None:
             self._check._let_go()
             self._check = None
@@ -366,7 +366,7 @@ class Drainer:
         now: cython.double,
         plain: cython.bint,
     ) -> list:  # type: ignore[type-arg]
-        """Take the batches for one request to a broker, sealed and theirs to send.
+        """Take and seal the batches for one request to a broker.
 
         Args:
             node_id: the broker.
@@ -375,7 +375,7 @@ class Drainer:
             plain: whether they are sealed without the codec.
         """
         numbering: Any = self.gate.numbering
-        # Nearly always it is this one, which compiled code asks without the interpreter.
+        # Nearly always it is a Numbering, whose methods compiled code calls without the interpreter.
         numbers: Numbering | None = numbering if isinstance(numbering, Numbering) else None
         identity: BatchIdentity
         taken: list = []
@@ -395,14 +395,14 @@ class Drainer:
             if batch.attempts and batch.backing_off(now, head.epoch):
                 continue
             if taken and size + batch.wire_size() > self._max_request_size:
-                break  # it is looked at first next time
+                break  # the next request begins with it
             try:
                 if not (
                     numbering.may_drain(queue, batch) if numbers is None else numbers.may_drain(queue, batch)
                 ):
-                    continue  # its partition waits for something; the others need not
+                    continue  # only its partition has to wait
             except Exception as error:  # noqa: BLE001 - it is logged
-                # It stays where it is. What was taken before is in no queue: it must not be lost with this one.
+                # It stays in its queue. Batches that were taken before are in no queue: an error here would lose them.
                 self._on_gate_error(batch, error)
                 continue
             if not queue.take(batch):
@@ -438,7 +438,7 @@ class Drainer:
         return LINGER if batch.created + self._linger - now <= 0 else self._hurry
 
     def partition_batches(self, batches: list, is_old: cython.bint) -> list:
-        """What a request says of each of the batches that were drained: where it goes, and its bytes.
+        """The partition and the bytes of each drained batch, for the request.
 
         Args:
             batches: those of the request.
@@ -456,7 +456,7 @@ class Drainer:
             if is_old and batch.legacy is not None:
                 found.append(PartitionBatch(queue.topic, topic_id, queue.partition, batch.legacy[1]))
             elif batch.wire is not None:
-                batch.legacy = None  # of a leader before; this one needs none
+                batch.legacy = None  # made for a former leader; this one does not need it
                 found.append(PartitionBatch(queue.topic, topic_id, queue.partition, batch.wire))
         return found
 
@@ -468,7 +468,7 @@ class Drainer:
         self.gate_failed = True
 
     def _fail_unsealed(self, batch: Any, error: Any) -> None:
-        """A batch that was taken could not be sealed: it fails alone, so that no other is lost."""
+        """A batch that was taken could not be sealed: only this batch fails."""
         _tell("a batch of %s could not be put into wire format", batch, error)
         failure = KafkaError(
             f"the batch of {batch.topic_partition} could not be put into wire format: {error!r}"
@@ -476,7 +476,7 @@ class Drainer:
         failure.__cause__ = error
         self.unsealed.append(batch)
         try:
-            # First: who is told of the outcome may ask for what follows from it.
+            # Before the callbacks, which may ask for what follows from the outcome.
             self.gate.on_failure(batch, failure, Decision(Action.FAIL, bump_epoch=True))
         except Exception as trouble:  # noqa: BLE001 - it is logged
             _tell("the failure of a batch of %s could not be noted", batch, trouble)
@@ -497,7 +497,7 @@ def _tell(text: str, batch: Any, trouble: Any) -> None:
 
 @cython.cfunc
 def _rotated(heads: list, last: Any) -> list:  # type: ignore[type-arg]
-    """A broker's queues, from the one looked at last."""
+    """A broker's queues, beginning with the one that was checked last."""
     at: cython.Py_ssize_t
     head: LedQueue
     if last is not None:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The statistics that the sender records: once per batch or request, never per record. Compiled if possible.
 
-I/O thread only. What every request and its answer add is one call each, without the interpreter.
+I/O thread only. Each request is one call here, and each answer is another one, without the interpreter.
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ class LeavingStats:
 
 
 class CallbackTime:
-    """A `with` block that counts its time as that of callbacks. Afterwards the activity is the one before."""
+    """A `with` block whose time counts as that of callbacks. Its end restores the activity before."""
 
     __slots__ = ("_before", "_begun", "_metrics")
 
@@ -128,13 +128,13 @@ class CallbackTime:
 
 
 def _nothing(_now: float) -> None:
-    """Nobody else counts."""
+    """Do nothing: the `catch_up` of metrics without other counters."""
 
 
 @cython.final
 @cython.cclass
 class SenderMetrics:
-    """What the sender tells the registry, of the producer and of each topic.
+    """Records the sender's statistics, of the producer and of each topic.
 
     Args:
         registry: gives the statistics their names.
@@ -144,7 +144,7 @@ class SenderMetrics:
     Attributes:
         time: the same.
         retry_cause: why a batch was queued again, the last time; None if none was.
-        catch_up: brings up to date what others count. Set once, when the producer is put together.
+        catch_up: updates rates of counters that other parts keep. Set once, when the producer is put together.
     """
 
     def __init__(self, registry: MetricsRegistry, time: TimeBudget, now: Callable[[], float]) -> None:
@@ -180,7 +180,7 @@ class SenderMetrics:
         self._reasons = [LeavingStats(registry, reason) for reason in names.LEAVING_REASONS]
 
     def enter(self, activity: cython.int) -> cython.double:
-        """The I/O thread begins something else; the time."""
+        """The I/O thread begins another activity. Returns the time."""
         now: cython.double = self._now()
         self.time.enter(activity, now)
         return now
@@ -190,7 +190,7 @@ class SenderMetrics:
         return CallbackTime(self)
 
     def on_turn(self, now: cython.double) -> None:
-        """The sender takes a turn: once a second, what others count is brought up to date, so that rates are right."""
+        """The sender takes a turn. Once a second, update the rates of counters that other parts keep."""
         if now >= self._next_catch_up:
             self._next_catch_up = now + _CATCH_UP_SECONDS
             self.catch_up(now)
@@ -239,7 +239,7 @@ class SenderMetrics:
         topic.compression.add_real(sums.ratios, sums.count, 0.0, now)
 
     def on_response(self, latency: cython.double, throttle_ms: cython.longlong, now: cython.double) -> None:
-        """An answer came, so many seconds after its request."""
+        """An answer came, `latency` seconds after its request."""
         self._latency.add_real(latency * 1000, 1, latency * 1000, now)
         self._latencies.add(latency * 1000, now)
         self._throttle.add_whole(throttle_ms, 1, throttle_ms, now)
@@ -258,7 +258,7 @@ class SenderMetrics:
                 self._retry_times.add(ms, now)
 
     def on_callbacks(self, seconds: cython.double, now: cython.double) -> None:
-        """The application was told of outcomes, which took so long."""
+        """Callbacks have taken this time."""
         self._callback_time.add_real(seconds * 1000, 1, seconds * 1000, now)
         self._callback_times.add(seconds * 1000, now)
 
@@ -294,7 +294,7 @@ class SenderMetrics:
         return found
 
     def topics(self) -> list[str]:
-        """Those that have statistics."""
+        """The topics that have statistics."""
         return list(self._topics)
 
     def keep_topics(self, kept: Container[str]) -> None:

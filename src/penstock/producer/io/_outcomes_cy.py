@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What becomes of the batches of a request once it has ended: they succeed, are sent again, are split, or fail.
+"""Handles the batches of a request that has ended: they succeed, are sent again, are split, or fail.
 
-The gate decides, by `response_policy`; here it is done, to the batch, its memory, its numbering and its callers.
-Whatever goes wrong with one batch, the others of its request get their outcome. I/O thread only. Compiled if possible.
+The gate decides by `response_policy`. This module carries that out for the batch, its memory, its numbers and its
+callers. An error with one batch does not affect the others of the request. I/O thread only. Compiled if possible.
 """
 
 from __future__ import annotations
@@ -70,9 +70,9 @@ _IN_DOUBT = frozenset(
         ErrorCode.KAFKA_STORAGE_ERROR,
     }
 )
-# A batch is refused because of some of its records.
+# Codes with which a broker refuses a batch because of some of its records.
 _REFUSED_RECORD = frozenset({ErrorCode.INVALID_TIMESTAMP, ErrorCode.INVALID_RECORD})
-# What a broker that refuses a batch for lack of a right wants to see.
+# The rights that a broker asks for when it refuses a batch.
 _NEEDED_RIGHTS = {
     ErrorCode.TOPIC_AUTHORIZATION_FAILED: "WRITE on the topic",
     ErrorCode.CLUSTER_AUTHORIZATION_FAILED: "IDEMPOTENT_WRITE on the cluster",
@@ -92,30 +92,30 @@ def is_compiled() -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Retries:
-    """How often a batch is sent again, and how long after."""
+    """How often a batch is sent again, and the wait before."""
 
     limit: int
     backoff: ExponentialBackoff
     rng: random.Random
 
     def schedule(self, batch: Batch, now: float) -> None:
-        """Say when it is next."""
+        """Count another retry of a batch, and set its time."""
         batch.attempts += 1
         batch.retry_at = now + self.backoff.seconds(batch.attempts - 1, self.rng)
 
 
 @cython.cclass
 class Outcomes:
-    """Gives the batches of a request that has ended what they are due.
+    """Gives batches their outcome when their request has ended, or queues them again.
 
     Not final: the simulator, and tests, watch it through the methods of a class of their own.
 
     Args:
         accumulator: where batches go back to, and their memory.
         gate: numbers batches, and is told what became of them.
-        metadata: hears of leaders that moved.
-        retries: of a batch.
-        metrics: what is counted.
+        metadata: is told of leaders that moved.
+        retries: limit and backoff of retries.
+        metrics: counts outcomes.
     """
 
     _accumulator: RecordAccumulator
@@ -138,16 +138,16 @@ class Outcomes:
         self._metadata = metadata
         self._retries = retries
         self._metrics = metrics
-        self._split_topics = set()  # whose batches were too large: told once each
+        self._split_topics = set()  # topics with a batch that was too large: logged once for each
 
     def keep_topics(self, kept: Container[str]) -> None:
-        """Forget of which other topics it was told that batches are too large."""
+        """Forget for which other topics it was logged that batches are too large."""
         self._split_topics = {topic for topic in self._split_topics if topic in kept}
 
     # ---- a request has ended
 
     def on_response(self, response: InFlightRequest, batches: list, now: cython.double) -> None:
-        """A request has ended; whatever goes wrong here, each of its batches is queued again or has its outcome."""
+        """A request has ended. Even after an error here, each of its batches is queued again or has its outcome."""
         try:
             if response.error is not None:
                 self._on_failure(response.error, response.node, batches, now)
@@ -159,7 +159,7 @@ class Outcomes:
                 log, Event.BATCH_ERROR, "the end of a request to %s could not be handled", response.node,
                 node=response.node, error=cause,
             )  # fmt: skip
-            # They are in no queue and not in flight any more: who is not told now is never told.
+            # They are in no queue and not in flight any more: a batch without an outcome now would never get one.
             for batch in batches:
                 self._fail_unhandled(batch, cause, now)
                 self._release(batch)
@@ -176,26 +176,26 @@ class Outcomes:
             self._acknowledge(written, now)
 
     def _on_failure(self, error: KafkaError, node: Node, batches: Sequence[Batch], now: float) -> None:
-        """There is no answer, and none will come."""
+        """The request failed: no answer will come."""
         code = error.code if isinstance(error, BrokerError) else ErrorCode.NETWORK_EXCEPTION
         tell(
             log, logging.DEBUG, Event.PRODUCE_REQUEST_FAILED, "a produce request to %s failed: %s", node, error,
             node=node, error=error,
         )  # fmt: skip
-        # Of a broker's error only its message: name and code are added again.
+        # Of a broker's error only the message is used: its name and code are added later.
         text = error.message if isinstance(error, BrokerError) else str(error)
         for batch in batches:
             answer = PartitionResponse(*batch.topic_partition, code, error_message=text)
             self._complete(batch, answer, now, error)
 
     def on_unsent(self, error: KafkaError, batches: Sequence[Batch], now: float) -> None:
-        """The request could not be made: without an outcome now, they would never get one."""
+        """The request could not be made: fail its batches, which would never get an outcome otherwise."""
         for batch in batches:
             self._give_up(batch, error, now)
             self._release(batch)
 
     def on_refused(self, refusal: Refusal, now: float) -> None:
-        """A batch cannot be sent to its old leader as it is; nothing of it was written by this request."""
+        """A batch cannot be converted for its old leader. This request has written nothing of it."""
         if refusal.answer is None:
             self.on_unsent(
                 refusal.error or KafkaError("the batch could not be converted"), [refusal.batch], now
@@ -207,19 +207,19 @@ class Outcomes:
 
     @cython.cfunc
     def _acknowledge(self, written: list, now: cython.double) -> Any:
-        """Complete the batches that a request has brought to the broker: nearly all, and so in one pass.
+        """Complete the batches that were written. These are nearly all batches, so this is one pass over all of them.
 
-        Their memory goes back at once, and before anybody is told: who waits for memory need not wait for callbacks,
-        and a callback that sends finds what its own record has left.
+        Their memory goes back to the pool before callbacks run. So a thread that waits for memory need not wait for
+        callbacks, and a callback that sends can use the memory of its own record.
         """
         unhandled: list = []
         batches: list = []
         done: list = _note_written(written, self._gate.numbering, batches, unhandled)
         try:
             self._accumulator.release_all(batches)
-            self._metrics.on_written(batches, now)  # who is told of a record finds it counted
+            self._metrics.on_written(batches, now)  # before callbacks: they must see the new values
         finally:
-            # They are in no queue and not in flight any more: who is not told now is never told.
+            # They are in no queue and not in flight any more: a batch without an outcome now would never get one.
             _settle_written(done, self._metrics)
             self._accumulator.forget_all(batches)
         for batch, trouble in unhandled:
@@ -231,7 +231,7 @@ class Outcomes:
     def _complete(
         self, batch: Batch, answer: PartitionResponse, now: float, error: KafkaError | None = None
     ) -> None:
-        """Do with a batch what its answer asks for; whatever goes wrong with it, the others get their turn."""
+        """Act on the answer to a batch. An error with it is logged, so that the other batches are handled."""
         try:
             self._apply(batch, answer, now, error)
         except Exception as cause:  # noqa: BLE001 - it is logged
@@ -303,11 +303,11 @@ class Outcomes:
     def _refused_alone(
         self, batch: Batch, answer: PartitionResponse, decision: Decision, expired: bool
     ) -> dict[int, KafkaError]:
-        """The records that the broker refused by their numbers, where the others can be sent again without them.
+        """The records that the broker named as bad, if the others can be sent again without them; else nothing.
 
-        A batch that was refused was not written, so its numbers are free. What is behind it needs others: it gets them
-        with a new epoch or, in a transaction, moves down. A transaction goes on only if its owner said of these records
-        that they may be left out; otherwise a record that fails means that all is aborted.
+        A batch that was refused was not written, so its sequence numbers are free. The batches behind it need other
+        numbers: they get a new epoch or, in a transaction, lower numbers. A transaction goes on only if its owner has
+        said that these records may be left out; otherwise a failed record means that it must be aborted.
         """
         errors = {
             index: error
@@ -325,9 +325,9 @@ class Outcomes:
         return errors if can_go_on else {}
 
     def fail_refused(self, refused: Mapping[TopicPartition, KafkaError], now: float) -> None:
-        """Fail what waits for partitions that cannot become part of the transaction.
+        """Fail the batches of partitions that cannot become part of the transaction.
 
-        It goes on if all of that may be left out.
+        The transaction goes on if all these records may be left out.
         """
         for batch in self._accumulator.take_waiting_for(refused):
             error = refused[batch.topic_partition]
@@ -377,14 +377,14 @@ class Outcomes:
                 f"the answer to a batch of {batch.topic_partition} could not be handled: {cause!r}"
             )
             failure.__cause__ = cause
-            # Whatever the answer was: what is behind it must not be taken for unwritten.
+            # It may have been written. If it were taken for unwritten, the batches behind it would get other numbers.
             batch.in_doubt = True
             self._give_up(batch, failure, now)
 
     def _give_up(
         self, batch: Batch, failure: KafkaError, now: float, decision: Decision = _UNEXPECTED
     ) -> None:
-        """Fail a batch after something unexpected; nothing may keep it from its outcome, nor those after it."""
+        """Fail a batch after an unexpected error. Another error here keeps no batch from its outcome."""
         try:
             self._gate.on_failure(batch, failure, decision)
         except Exception as trouble:  # noqa: BLE001 - it is logged
@@ -394,7 +394,7 @@ class Outcomes:
             self._watch_left_out(batch)
 
     def _watch_left_out(self, batch: Batch) -> None:
-        """A transaction that goes on without these records tells nobody of them."""
+        """Log these failed records if nobody asks for them: a transaction that goes on without them raises no error."""
         self._accumulator.unseen.watch(batch.result.unseen)
 
     def _release(self, batch: Batch) -> None:
@@ -422,7 +422,7 @@ class Outcomes:
 
 @cython.ccall
 def match_answers(batches: list, answers: list, written: list) -> list:
-    """Part the batches that were simply written from the others, which are returned; each with its answer, or None.
+    """Separate the batches that were written from the others, which are returned; each with its answer, or None.
 
     Args:
         batches: those of a request.
@@ -448,7 +448,7 @@ def match_answers(batches: list, answers: list, written: list) -> list:
 
 @cython.cfunc
 def _in_order(batches: list, answers: list) -> cython.bint:  # type: ignore[type-arg]
-    """Whether each answer is for the batch at its place, as a broker answers that takes a request as it is."""
+    """Whether each answer is for the batch at the same place. Brokers nearly always answer in that order."""
     at: cython.Py_ssize_t
     batch: Batch
     answer: PartitionResponse
@@ -466,7 +466,7 @@ def _in_order(batches: list, answers: list) -> cython.bint:  # type: ignore[type
 
 @cython.cfunc
 def _note_written(written: list, numbering: Any, batches: list, failed: list) -> list:
-    """Tell the numbering of batches that were written; those that are done, each with its answer.
+    """Tell the numbering which batches were written. Returns those that are done, each with its answer.
 
     Args:
         written: those, each with its answer.
@@ -477,7 +477,7 @@ def _note_written(written: list, numbering: Any, batches: list, failed: list) ->
     done: list = []
     batch: Batch
     answer: PartitionResponse
-    # Nearly always it is this one, which compiled code asks without the interpreter.
+    # Nearly always it is a Numbering, whose methods compiled code calls without the interpreter.
     numbers: Numbering | None = numbering if isinstance(numbering, Numbering) else None
     for pair in written:
         batch = pair[0]
@@ -502,9 +502,9 @@ def _settle_written(done: list, metrics: SenderMetrics) -> Any:
 
     Args:
         done: those, each with its answer.
-        metrics: hears how long callbacks took.
+        metrics: counts the time of callbacks.
     """
-    begun: cython.double = -1.0  # when the first was told to somebody
+    begun: cython.double = -1.0  # when the first callback was called
     now: cython.double
     batch: Batch
     answer: PartitionResponse
@@ -518,7 +518,7 @@ def _settle_written(done: list, metrics: SenderMetrics) -> Any:
             if not result.settle_unwatched(answer.base_offset, answer.log_append_time_ms):
                 if begun < 0:
                     begun = metrics.enter(CALLBACKS)
-                # The callback of a lone record wakes one loop at most, and once.
+                # The callback of a single record wakes at most one loop, and once.
                 told = result.is_followed or len(result.callbacks) > 1 or (result.callbacks and len(done) > 1)
                 if told and holder is None and result.owner is not None:
                     holder = result.owner
@@ -544,7 +544,7 @@ def _tell_unhandled(text: str, batch: Batch, trouble: BaseException) -> None:
 
 
 def _written_unanswered(batches: list) -> ProduceResponse:  # type: ignore[type-arg]
-    """With acks=0 there is no answer: that they were written to the socket is all that will ever be known."""
+    """The answer for acks=0, where no broker answers: all that is known is that they were written to the socket."""
     places = [batch.topic_partition for batch in batches]
     answers = [PartitionResponse(place.topic, place.partition, ErrorCode.NONE) for place in places]
     return ProduceResponse(0, answers, [])

@@ -90,12 +90,12 @@ class Sender:
 
     Args:
         settings: the few options that matter here.
-        accumulator: where batches come from, and go back to.
-        drainer: decides which.
-        metadata: who leads what.
+        accumulator: gives batches, and takes them back.
+        drainer: chooses the batches of each request.
+        metadata: knows the leaders of partitions.
         client: the network.
         rng: jitter of the retry backoff.
-        metrics: what is counted.
+        metrics: counts requests and batches.
         conversions: puts batches into the format of old leaders.
     """
 
@@ -158,12 +158,12 @@ class Sender:
     # ------------------------------------------------------------------------------------- turns
 
     def run_once(self, now: float, *, may_rest: bool = False) -> None:
-        """One turn: send what is ready, then wait for the network, no longer than something will be due.
+        """One turn: send the ready batches, then wait for the network until the next time that something is due.
 
         Args:
             now: the time.
-            may_rest: wait also in a turn that has sent something, when nothing more can be sent at once. Without it
-                such a turn only looks at the network: who takes turns by hand sees the request before time goes on.
+            may_rest: wait also in a turn that has sent something, if nothing more can be sent at once. Without it, such
+                a turn does not wait: a test or the simulator sees the request before time goes on.
         """
         self._take_turn(now, may_rest)
 
@@ -175,7 +175,7 @@ class Sender:
         deferred: Any = self._accumulator.deferred
         if deferred.waiting:
             delay = deferred.run(now)
-        # Nearly always: a lone record need not wait for questions that have one answer.
+        # Nearly always the gate is at rest: without these calls a single record is sent sooner.
         if not self._gate.numbering.at_rest or self._gate_requests.waiting is not None:
             other = self._ask_gate(now)
             delay = min(delay, other)
@@ -191,7 +191,7 @@ class Sender:
         self._client.poll(delay if may_rest or not self._has_sent else 0.0, now)
 
     def _ask_gate(self, now: float) -> float:
-        """Let the gate settle what it can, and send what it needs; seconds until it is worth asking again."""
+        """Let the gate settle what it can, and send its request. Returns seconds until it must be asked again."""
         error = self._gate.before_turn(now)
         if error is not None:
             for batch in self._accumulator.take_unsent(also_retried=self._gate.failed):
@@ -201,7 +201,7 @@ class Sender:
         return self._gate_requests.maybe_send(now, self._accumulator.has_undrained)
 
     def keep_topics(self, in_use: Collection[str]) -> None:
-        """Forget all that is kept of topics that are not used any more, unless records are on their way there."""
+        """Forget topics that are not used any more, unless they have records without an outcome."""
         forgotten = self._accumulator.forget_unused(in_use, self._gate.may_forget)
         self._gate.forget(forgotten)
         kept = self._accumulator.topics
@@ -216,13 +216,13 @@ class Sender:
                     tell_error(log, Event.PARTITIONER_FAILED, text, topic, topic=topic, error=trouble)
 
     def keep_nodes(self, kept: Container[int]) -> None:
-        """Forget all that is kept of other brokers, which the client has forgotten."""
+        """Forget all other brokers, which the client has forgotten."""
         self._drainer.keep_nodes(kept)
         self._conversions.keep_nodes(kept)
 
     @cython.cfunc
     def _send_ready(self, now: cython.double) -> cython.double:
-        """Drain and send; seconds for which nothing more will be due."""
+        """Drain and send. Returns seconds until something more is due."""
         check: ReadyCheck = self._drainer.ready(self._metadata.snapshot, now)
         delay: cython.double = check.next_delay
         other: cython.double
@@ -237,7 +237,7 @@ class Sender:
             other = self._send_to(nodes, check, now)
             delay = min(delay, other)
         else:
-            self._drainer.let_go()  # now: a batch that expires is kept by nobody
+            self._drainer.let_go()  # before `_expire`: nothing may refer to a batch that expires
             if self._is_expiring(check, now) and self._expire(now, check.next_expiry):
                 return 0.0  # the gate may have something to settle
         other = min(check.next_expiry, self._next_in_flight_expiry) - now
@@ -276,7 +276,7 @@ class Sender:
             if self._is_expiring(check, now):
                 failed = self._expire(now, check.next_expiry)
         finally:
-            # Whatever went wrong: what was drained is sent, or has its outcome.
+            # Also after an error: each drained batch must be sent, or get its outcome.
             for node in nodes:
                 node_id: Any = node.id
                 is_old: cython.bint = bool(old) and node_id in old
@@ -288,7 +288,9 @@ class Sender:
                 if batches and self._send_or_fail(node, batches, now, is_old):
                     sent.append(node)
         for node in sent:
-            self._metrics.on_request(drained[node.id], now)  # this late: a lone record need not wait for it
+            self._metrics.on_request(
+                drained[node.id], now
+            )  # after the sending: a single record need not wait for it
             if drainer.has_more(node.id):
                 other = self._client.connection_delay(node, now)
                 delay = min(delay, other)
@@ -326,12 +328,12 @@ class Sender:
 
     @cython.cfunc
     def _old_leaders(self, nodes: list) -> dict:
-        """Those that cannot take batches as they are, by id. Asked for every request, and nearly always empty."""
+        """The brokers that need an older message format, by id. Called for every request; nearly always empty."""
         old: dict = {}
         for node in nodes:
             node_id: Any = node.id
             versions: Any = self._client.api_versions(node_id)
-            # Without versions nothing can be sent to it any more. It is asked once for each connection.
+            # Without versions the connection has ended, and nothing can be sent. `is_old` is asked once per connection.
             if versions is None or self._modern.get(node_id) is versions:
                 continue
             if self._conversions.is_old(node_id, versions, self._metadata.snapshot.nodes):
@@ -359,7 +361,7 @@ class Sender:
 
     @cython.cfunc
     def _leave_flight(self, batches: list) -> Any:
-        """The request holds them no longer."""
+        """The request of these batches has ended."""
         in_flight: dict = self._in_flight
         batch: Batch
         for batch in batches:
@@ -377,7 +379,7 @@ class Sender:
     def _convert(
         self, node: Node, versions: NodeApiVersions | None, batches: list[Batch], now: float
     ) -> list[Batch]:
-        """What an old leader (with versions) or topic can store: what can be sent. The rest have what they are due."""
+        """Convert batches for an old leader (with versions) or topic. Returns those to send; others were handled."""
         if versions is not None:
             ready, refused = self._conversions.convert(node, versions, batches, now)
         else:
@@ -403,7 +405,7 @@ class Sender:
         try:
             self._send(node, batches, now, is_old)
         except Exception as cause:  # noqa: BLE001 - it is logged
-            # No answer will ever come for these: without an outcome here their memory would be lost, too.
+            # No answer will come for these. Without an outcome here, their memory would be lost, too.
             text = "a produce request to %s could not be made"
             tell_error(log, Event.BATCH_ERROR, text, node, node=node, error=cause)
             error = KafkaError(f"the records could not be sent to {node}: {cause!r}")
@@ -449,8 +451,8 @@ class Sender:
             )
         if now >= next_queued_expiry:
             expired += self._accumulator.take_expired(now)
-        # Callbacks come in the order of each partition's records: what is in flight is older than what waits, unless
-        # that waits to be sent again.
+        # Callbacks are called in the order of each partition's records: a batch in flight is older than one that waits,
+        # unless that one waits for a retry.
         expired.sort(key=_BY_AGE)
         for batch in expired:
             try:
@@ -462,7 +464,7 @@ class Sender:
                     f"the delivery time-out of a batch of {batch.topic_partition} is over: {cause!r}"
                 )
                 error.__cause__ = cause
-                batch.in_doubt = True  # it may have been on the way
+                batch.in_doubt = True  # a broker may have got it
                 self._outcomes.on_unsent(error, [batch], now)
         return bool(expired)
 
@@ -486,7 +488,7 @@ class Sender:
         leader = self._metadata.snapshot.leader(topic, partition)
         if leader is not None:
             return self._client.connection_error(leader.id)
-        # Without a leader it could not be sent anywhere: what kept the metadata from naming one?
+        # Without a leader it could not be sent: the cause is why the metadata has no leader.
         cause = self._metadata.explain_timeout(topic, partition, 0).__cause__
         return cause if isinstance(cause, KafkaError) else None
 
@@ -498,7 +500,7 @@ class Sender:
         if self._watcher is not None:
             self._watcher(response, batches)
         self._leave_flight(batches)
-        # First: who is told of a record finds its request counted.
+        # Before the outcomes: callbacks must see the new values.
         if response.error is None and response.body is not None:
             self._metrics.on_response(now - response.sent_at, response.body.throttle_ms, now)
         try:

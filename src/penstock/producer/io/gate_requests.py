@@ -84,9 +84,9 @@ class GateRequests:
         return FOREVER
 
     def _maybe_give_up(self, waiting: GateRequest, node: Node | None, now: float) -> float:
-        """A node that cannot be reached is reported, once it is known: the coordinator may be elsewhere by now.
+        """Report a node that cannot be reached, once that is known: the coordinator may be elsewhere by now.
 
-        So is a refusal of who we are, where no broker is left that may accept it: somebody may wait for an answer that
+        A refused authentication is reported, too, if no other broker may accept it: a call may wait for an answer that
         cannot come.
         """
         error = None if node is None else self._client.connection_error(node.id)

@@ -422,7 +422,7 @@ class ProducerMetadata:
         self._listeners.append(listener)
 
     def on_refused(self, listener: Callable[[AuthenticationError], None]) -> None:
-        """Call `listener` when no broker lets this client in, on the I/O thread: others may wait, too."""
+        """Call `listener` on the I/O thread when no broker accepts this client: others than senders may wait, too."""
         self._refusal_listeners.append(listener)
 
     # ------------------------------------------------------------------------------------------------ inside

@@ -2,8 +2,8 @@
 # cython: boundscheck=False, wraparound=False, initializedcheck=False
 """The fast path of send(): from the call to a record in the open batch, without the interpreter. Compiled if possible.
 
-`FastPath.try_send` either appends and returns a Delivery, or has appended nothing and returns None; whatever is unusual
-is left to the general path.
+`FastPath.try_send` either appends and returns a Delivery, or appends nothing and returns None. Then the general path
+sends the record.
 """
 
 from __future__ import annotations
@@ -42,12 +42,12 @@ else:
         MAX_RECORD_OVERHEAD,
     )
 
-# By this name compiled code does not look at the type before the body does, which tells the transaction of a refusal.
+# With this name, compiled code does not check the type of the argument. The function does, and tells the transaction.
 TopicName = str
 WholeNumber = int  # Cython would turn a float, a bool or a Decimal into an int
 
 # C variables when compiled. The first is the most that the size check adds to key and value: batch header, record
-# overhead, header count, and two lengths of up to 5 bytes. Where that is too much, the general path counts to the byte.
+# overhead, header count, and two lengths of up to 5 bytes. If that is too large, the general path computes the size.
 _OVERHEAD = cython.declare(cython.Py_ssize_t, HEADER_SIZE + MAX_RECORD_OVERHEAD + 1 + 2 * 5)
 _MURMUR2 = cython.declare(cython.int, MURMUR2)
 _CRC32 = cython.declare(cython.int, CRC32)
@@ -90,8 +90,8 @@ class FastPath:
         max_record_size: what one record may take, the size check's overhead included.
         key_hash: how keys choose the partition: IGNORED, MURMUR2 or CRC32.
         wall_ms: the clock for timestamps, or None for the system's.
-        wake: wakes the I/O thread; called when the batch that is to leave next became full.
-        append_now: appends where no open batch has room, as `Appender.append_now` does.
+        wake: wakes the I/O thread; called when the batch that leaves next has become full.
+        append_now: appends if no open batch has room; `Appender.append_now`.
     """
 
     def __init__(
@@ -105,22 +105,22 @@ class FastPath:
     ) -> None:
         self.topics = topics
         self.enabled = False
-        self.detour = False  # records wait that were sent before this one, see DeferredSends
+        self.detour = False  # earlier records were put aside and still wait, see DeferredSends
         self._wake = wake
         self._append_now = append_now
         self._max_record_size = max_record_size
         self._key_hash = key_hash
         self._wall_ms = wall_ms
         self._last_topic: TopicState | None = None
-        # Of a path that only leads to another one, and is never enabled; see `led_to_by`.
+        # Only used in a path that adds headers and calls another path; see `led_to_by`. Such a path is never enabled.
         self.context: Callable[[Any], Any] | None = None
         self.behind: FastPath | None = None
 
     def led_to_by(self, context: Callable[[Any], Any]) -> FastPath:
-        """A path that adds headers and then takes this one. So a producer without such headers pays nothing for them.
+        """Make a path that adds headers and then calls this one. A producer without such headers pays nothing for them.
 
         Args:
-            context: gives the headers of a record with what is to be added.
+            context: called with the headers of a record; returns them with the added ones.
         """
         leading = FastPath({}, 0, 0, None, self._wake, self._append_now)
         leading.context = context
@@ -137,7 +137,7 @@ class FastPath:
         timestamp_ms: Any,
         on_delivery: Any,
     ) -> Delivery | None:
-        """As `try_send` of the path behind this one, with the headers that are to be added."""
+        """Add the headers, and call `try_send` of the other path; None if that path is not enabled."""
         behind: FastPath | None = self.behind
         if behind is None or not behind.enabled:
             return None
@@ -154,7 +154,7 @@ class FastPath:
         timestamp_ms: Any,
         on_delivery: Any,
     ) -> Delivery | None:
-        """Append the record and return its Delivery, or return None having appended nothing."""
+        """Append the record and return its Delivery; or append nothing and return None."""
         state: TopicState | None
         queue: PartitionQueue
         delivery: Delivery | None
@@ -190,7 +190,7 @@ class FastPath:
             size += more
         if size > self._max_record_size:
             return None
-        queues: list = state.queues  # one look: it is replaced whole when the topic changes
+        queues: list = state.queues  # read once: the list is replaced when the topic changes
         count: cython.Py_ssize_t = len(queues)
         if partition is not None:
             if type(partition) is not int:
@@ -230,13 +230,13 @@ class FastPath:
             self._wake,
         )
         if delivery is None:
-            # Once per batch: the open one is full, or there is none. Where this call interrupts another one that has
-            # taken a lock, `append_now` returns None too.
+            # Once per batch: the open one is full, or there is none. If this call interrupts another one that holds a
+            # lock, `append_now` returns None, too.
             delivery = self._append_now(
                 state, None if sticky else chosen, (timestamp, key, value, headers, size), on_delivery
             )
             if delivery is None:
-                self._last_topic = None  # it may have been forgotten, and be there anew
+                self._last_topic = None  # the topic may have been forgotten, and made anew
                 return None
         state.used = True
         return delivery
@@ -248,7 +248,7 @@ class FastPath:
 
 @cython.cclass
 class SendFace:
-    """The `send` of a producer: the fast path, with the general one behind it.
+    """The `send` of a producer: it tries the fast path, and then takes the general one.
 
     The one base class with a single child, because the call itself has to be compiled. The measurement is in
     docs/performance.md, "One record": the compiled call with its seven parameters takes 16 of 155 ns. A Python method
@@ -302,12 +302,12 @@ class SendFace:
             TypeError, ValueError: an argument is wrong.
         """
         fast: FastPath | None = self._fast_path
-        # type checkers believe that nobody gives what is refused
+        # for type checkers these arguments are always None
         if self._notes_refusals or fast is None or callback is not None or timestamp is not None:  # type: ignore[redundant-expr]
             return _send_with_care(
                 self, topic, value, key, headers, partition, timestamp_ms, on_delivery, callback, timestamp
             )
-        # No further call for the ordinary record: in plain Python each takes its time.
+        # The ordinary record needs no further call: in plain Python each call costs time.
         delivery: Delivery | None = fast.try_send(
             topic, value, key, headers, partition, timestamp_ms, on_delivery
         )
@@ -339,7 +339,7 @@ def _send_with_care(
     callback: Any,
     timestamp: Any,
 ) -> Delivery:
-    """Send a record where a transaction is to hear of a refusal, or refuse what cannot be sent in any case."""
+    """Send a record, and tell the transaction if it is refused; or refuse arguments that are never allowed."""
     fast: FastPath | None = face._fast_path
     delivery: Delivery | None
     try:
@@ -371,7 +371,7 @@ def _send_otherwise(
     timestamp_ms: Any,
     on_delivery: Any,
 ) -> Delivery:
-    """Send a record that the fast path has not taken."""
+    """Send a record that the fast path did not append."""
     delivery: Delivery | None = None
     if fast.behind is not None:
         delivery = fast.try_with_context(topic, value, key, headers, partition, timestamp_ms, on_delivery)

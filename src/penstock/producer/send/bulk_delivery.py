@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """The future of the rows of one `send_many` or `send_arrow`.
 
-It is made of parts: so many records of a batch, and which rows they are. A part that is done is added up and dropped,
-so that the memory for a bulk depends on what is on its way, not on how many rows it has.
+It consists of parts. A part is a number of records of one batch, and says which rows they are. A part that is done is
+added to the sums and dropped, so the memory for a bulk depends on the rows without an outcome, not on all its rows.
 
 Rules:
-1. The thread that sends adds parts, through the BulkPromise; once it has returned nobody does. Any thread may ask.
-2. Parts are added up under the lock, which is held for arithmetic only; nobody waits with it.
+1. Only the sending thread adds parts, through the BulkPromise, until its call returns. Any thread may ask.
+2. Parts are added up under the lock, which is held for arithmetic only; no thread waits while it holds the lock.
 """
 
 from __future__ import annotations
@@ -40,12 +40,13 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("penstock.producer")
 
-# From which row on, how many, and, where they do not follow each other, how far each is from there: 32-bit numbers.
+# The first row, the number of rows and, if they do not follow each other, the distance of each from the first: 32-bit
+# numbers.
 Span = tuple[int, int, bytes | None]
-# What PartitionQueue.append_rows notes: the batch's result, the first index there, count, bytes, and which rows.
+# What PartitionQueue.append_rows notes: the batch's result, the first index there, count, bytes, and the span of rows.
 Part = tuple[BatchResult, int, int, int, Span]
-# Rows that were not delivered: why, the number of the row from which the span counts, and which rows. They stay like
-# this until somebody asks: a RowErrors for each of them would be larger than most rows.
+# Rows that were not delivered: the error, the number of the row from which the span counts, and the span. They stay in
+# this form until they are asked for: a RowErrors for each of them would be larger than most rows.
 Lost = tuple[Exception, int, Span]
 Failed = tuple[KafkaError, int, Span]  # of those that were accepted
 
@@ -59,7 +60,7 @@ class BulkDelivery:
     inside a running asyncio loop. It cannot be cancelled: the records are on their way.
 
     Args:
-        unseen: told of rows that were lost, when this is dropped and nobody has asked.
+        unseen: told of lost rows, if this is dropped before anybody has asked for them.
     """
 
     get = GET
@@ -67,7 +68,7 @@ class BulkDelivery:
 
     def __init__(self, unseen: UnseenFailures | None = None) -> None:
         self._callbacks = DoneCallbacks()
-        self._is_followed = False  # they are called when it is done
+        self._is_followed = False  # the callbacks will be called when it is done
         # The BulkPromise writes the next three. The list is never replaced: both have it.
         self._parts: list[Part] = []
         self._skips = False  # rows that are bad are left out
@@ -81,7 +82,7 @@ class BulkDelivery:
         self._sums: dict[tuple[str, int], list[int]] = {}
         self._failed: list[Failed] = []  # accepted and not delivered
         self._refused: list[Lost] = []  # not accepted
-        # Of both, what nobody has asked for yet. What the batches of pending parts come to is told by their results.
+        # Rows of both that nobody has asked for yet. For pending parts, the results of their batches do the same.
         self._untold = UnseenRows(unseen)
 
     # ------------------------------------------------------------------------------------------ for users
@@ -95,7 +96,7 @@ class BulkDelivery:
 
     @property
     def errors(self) -> list[RowErrors]:
-        """The rows known by now not to be delivered, in order: those that failed, and those that were not sent."""
+        """The rows that are known as not delivered by now, in order: those that failed, and those not sent."""
         forbid_reentry("BulkDelivery.errors")
         self._add_up()
         with self._lock:
@@ -106,7 +107,7 @@ class BulkDelivery:
         """Whether the outcome of every row is known."""
         pending = self._pending  # another thread may replace it
         if pending and pending[-1][1][0].still_unknown:
-            return False  # without a look at the others: most of the time the answer is no
+            return False  # without a check of the others: most of the time this is the answer
         if inside():  # a finalizer or a signal handler asks: it must not wait for a lock
             return not self._parts and all(_first_pending(part) is None for _, part in pending)
         self._add_up()
@@ -145,7 +146,7 @@ class BulkDelivery:
         return error
 
     def cancelled(self) -> bool:
-        """False: it cannot be."""
+        """Always False: it cannot be cancelled."""
         return False
 
     def add_done_callback(self, fn: Callable[[BulkDelivery], object]) -> None:
@@ -177,13 +178,13 @@ class BulkDelivery:
             tell_error(log, Event.CALLBACK_FAILED, text, error=error)
 
     def _look(self) -> None:
-        """The application is told: it takes over from the batches, and from this object, to tell of what failed."""
+        """The application gets the outcome: neither batches nor this object need log failed rows any more."""
         self._add_up()
         with self._lock:
             self._untold.clear()
 
     def _follow(self, fn: Callable[[BulkDelivery], object]) -> None:
-        """Call back when it is done. Who does is perhaps nobody who asks for the outcome."""
+        """Call back when it is done. This does not count as a request for the outcome."""
         self._add_up()
         parts = list(self._pending)
         countdown = Countdown(len(parts) + 1, lambda: self._call(fn))
@@ -192,7 +193,7 @@ class BulkDelivery:
         countdown.one_less()
 
     def __await__(self) -> Generator[Any, None, BulkReport]:
-        from penstock._loops import until  # who awaits nothing needs no event loop
+        from penstock._loops import until  # programs without await need no event loop
 
         self._add_up()
         for _, part in list(self._pending):
@@ -236,7 +237,7 @@ class BulkDelivery:
             self._pending += [(self._base_row, part) for part in new]
 
     def _add_up(self) -> None:
-        """Add what is known to the sums, and forget the parts it is known of."""
+        """Add the parts that are done to the sums, and drop them."""
         self._take_over()
         if not self._pending:
             return
@@ -273,19 +274,17 @@ class BulkDelivery:
     def _add_locked(self, leaf: Leaf, part: Part, base_row: int) -> None:
         result = leaf.result
         if result.is_written:
-            # Of a batch that was split each piece gets its share; the sum is exact when all arrive.
+            # Each piece of a split batch gets a share of the bytes; the sum is exact if all pieces are written.
             done, count, payload = leaf.skipped, part[2], part[3]
             share = payload * (done + leaf.count) // count - payload * done // count
             self._add_written_locked(result, leaf.index, leaf.count, share)
             return
-        result.look_at(leaf.index, leaf.count)  # from here on it is told by this object, or counted as untold
+        result.look_at(leaf.index, leaf.count)  # this object tells of it, or logs it, from now on
         for first, last, error in _failures(leaf):
             self._untold.add(result.topic, error, last - first)
             lost = (error, base_row, _part_of_span(part[4], leaf.skipped + first, last - first))
             if self._skips and isinstance(error, BrokerError) and error.names_record:
-                self._refused.append(
-                    (error.twin(), *lost[1:])
-                )  # a bad row: the broker knew, and not the client
+                self._refused.append((error.twin(), *lost[1:]))  # a bad row that only the broker has noticed
             else:
                 self._failed.append(lost)
 
@@ -316,7 +315,7 @@ class BulkPromise:
         self.delivery = BulkDelivery(unseen)
         self.delivery._skips = skips
         self.parts = self.delivery._parts
-        self._worth = _FEW_PARTS  # with more parts pending than this, it is time to add up
+        self._worth = _FEW_PARTS  # with more pending parts than this, they are added up
 
     @property
     def base_row(self) -> int:
@@ -339,12 +338,12 @@ class BulkPromise:
         self.parts.append((result, index, 1, payload, (row, 1, None)))
 
     def maybe_gather(self) -> None:
-        """Gather once there is enough to be worth it."""
+        """Call `gather` if there are many new parts."""
         if len(self.parts) > _FEW_PARTS:
             self.gather()
 
     def gather(self) -> None:
-        """Hand new parts over, and now and then add up what is done. After each window, before another chunk begins."""
+        """Give new parts to the delivery, which sometimes adds up. Called after each window, before the next chunk."""
         delivery = self.delivery
         delivery._take_over()
         if len(delivery._pending) > self._worth:
@@ -352,7 +351,7 @@ class BulkPromise:
             self._worth = 2 * len(delivery._pending) + _FEW_PARTS
 
     def refuse(self, lost: list[Lost]) -> None:
-        """Note rows that were not accepted; the call raises, and so tells of them."""
+        """Note rows that were not accepted. The call raises, so they need not be logged."""
         with self.delivery._lock:
             self.delivery._refused += lost
 
@@ -375,7 +374,7 @@ class Leaf:
 
 
 def trace(bulk: BulkDelivery, end: BulkEnd) -> None:
-    """Call `end(records, first error)` when a bulk is done. That does not count as a look at its outcomes."""
+    """Call `end(records, first error)` when a bulk is done. This does not count as a request for the outcome."""
 
     def tell(_bulk: BulkDelivery) -> None:
         bulk._add_up()
@@ -406,7 +405,7 @@ def _first_pending(part: Part) -> Leaf | None:
 
 
 def _failures(leaf: Leaf) -> Iterator[tuple[int, int, KafkaError]]:
-    """Records of a batch that failed, by what they have in common: the first, the one behind the last, and why."""
+    """Failed records of a batch, in groups with the same error: the first, the one behind the last, and the error."""
     result = leaf.result
     if not result.record_errors:
         yield 0, leaf.count, _known(result.error)
@@ -426,7 +425,7 @@ def span_rows(span: Span, base_row: int) -> Sequence[int]:
 
 
 def span_of(start: int, steps: array[int]) -> Span:
-    """The span of rows in ascending order that are so far from a row."""
+    """The span of rows in ascending order, given by their distances from `start`."""
     if steps[-1] - steps[0] + 1 == len(steps):
         return start + steps[0], len(steps), None
     return start, len(steps), steps.tobytes()
@@ -452,7 +451,7 @@ def _row_errors(lost: list[Lost]) -> list[RowErrors]:
 
 
 def _twins(failed: list[Failed]) -> list[Lost]:
-    """The same rows with errors that may be handed out; see `BatchResult.error_of`. One for all rows of a batch."""
+    """The same rows with copies of the errors, for callers; see `BatchResult.error_of`. One for all rows of a batch."""
     twins = {id(error): error.twin() for error, _, _ in failed}
     return [(twins[id(error)], base_row, span) for error, base_row, span in failed]
 

@@ -1,15 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """The path of `send_many` and `send_arrow`: from columns to batches, a window of rows at a time.
 
-Like the general path of `send` it is written as steps that yield what they wait for; the caller decides how
-to wait. For each window: find the topics, place the rows, sort them by partition, append them partition by partition.
+Like the general path of `send`, it consists of steps that yield what they wait for; the caller decides how to wait.
+For each window: find the topics, place the rows, sort them by partition, append them partition by partition.
 
 Rules:
 1. The rows of a partition keep their order, also those with a key and those without one among each other.
-2. Nothing is held while the steps wait, but the rows themselves.
-3. Whatever is raised after rows were accepted tells which were not: it has the BulkDelivery in `bulk_delivery`.
+2. While the steps wait, they hold only the rows, and no memory of the pool.
+3. An error that is raised after rows were accepted has the BulkDelivery in `bulk_delivery`, which says which rows were
+not accepted.
 
-Where the producer has interceptors, or a partitioner of the user's, these must see each record: then the rows take the
+If the producer has interceptors, or a partitioner of the user, these must see each record. Then the rows take the
 general path one by one, with the same outcome.
 """
 
@@ -56,14 +57,14 @@ from penstock.types import ProducerRecord, RowErrors
 if TYPE_CHECKING:
     from penstock._tracing import BulkEnd
 
-# Rows that are placed and sorted at once: so many that a partition of a hundred still gets the better part of a batch
-# from each window, and so few that their vectors (8 bytes a row) stay in the processor's cache.
+# Rows that are placed and sorted at once. With so many rows, each of a hundred partitions still gets most of a batch
+# from a window. With more, their vectors (8 bytes a row) would not fit into the processor's cache.
 WINDOW_ROWS = 65_536
 
-# So many rows have an error of their own; the others share one for each kind of trouble. A table may have millions of
-# bad rows, and an error object for each would be larger than the table.
+# The number of rows with their own error object; the others share one for each kind of error. A table may have millions
+# of bad rows, and an error object for each would need more memory than the table.
 _TOLD = 100
-# So many are in the text of the error.
+# The number of bad rows that the text of the error names.
 _NAMED = 3
 
 _KINDS = {
@@ -74,7 +75,7 @@ _KINDS = {
     BAD_LAYOUT: "the table contradicts itself: an offset, a code of a dictionary or a view lies outside of the data",
     NO_TOPIC: "the topic is null, or a name that no topic can have",
 }
-# What was found before all of a row was looked at.
+# Codes that are found before the whole row was checked.
 _NOT_LOOKED_THROUGH = (NO_TOPIC, BAD_HEADER, BAD_SIZE)
 _CLASSES: dict[int, type[Exception]] = {BAD_SIZE: RecordTooLargeError, BAD_LAYOUT: DamagedRowError}
 
@@ -83,7 +84,7 @@ class BadRows:
     """Collects bad rows.
 
     Args:
-        limit: what a record may take.
+        limit: the largest size of a record.
 
     Attributes:
         count: how many there are.
@@ -99,7 +100,7 @@ class BadRows:
         self.refused_topics: dict[bytes, Exception] = {}  # by the cluster, and why
 
     def add(self, rows: Rows, row: int, code: int, number: int) -> Exception:
-        """Note a row; what is wrong with it.
+        """Note a bad row. Returns its error.
 
         Args:
             rows: where it is.
@@ -108,7 +109,7 @@ class BadRows:
             number: its number among all.
         """
         if code in _NOT_LOOKED_THROUGH and rows.is_damaged(row):
-            code = BAD_LAYOUT  # who is told of anything else may read the row
+            code = BAD_LAYOUT  # with any other error, a caller might read the damaged row
         self.count += 1
         refused = None
         if code == NO_TOPIC and self.refused_topics:
@@ -142,7 +143,7 @@ class BadRows:
         return ValueError(_KINDS[code] + value)
 
     def error(self, total: str, outcome: str) -> BadRowsError:
-        """What is raised for them."""
+        """The error to raise for them."""
         named = "; ".join(str(entry) for entry in self.errors[:_NAMED])
         more = "; ..." if len(self.errors) > _NAMED else ""
         return BadRowsError(
@@ -153,14 +154,14 @@ class BadRows:
 
 
 class _Call:
-    """One call of send_many or send_arrow on its way.
+    """The state of one call of send_many or send_arrow.
 
     Args:
         topic: where all rows go; None: each row says so.
         skip: whether bad rows are left out.
         wake: wakes the I/O thread for rows that were accepted.
         bad: collects bad rows.
-        promise: is told what becomes of the rows.
+        promise: notes the accepted and the refused rows.
     """
 
     def __init__(
@@ -173,14 +174,14 @@ class _Call:
         self.promise = promise
         self.window = Window(0)
         self.known: dict[bytes, int] = {}  # topics of rows, by the names in the column
-        self.topics: list[TopicState | None] = []  # by those numbers; None for a name that cannot be
+        self.topics: list[TopicState | None] = []  # by those numbers; None for a name that no topic can have
         self.queues: list[Sequence[PartitionQueue]] = []  # of the topics, as they were when rows were placed
         self.total: int | None = None  # rows in all, where that is known
         self.skipped: set[int] = set()  # bad rows of the window
-        self.is_placed = False  # the window holds all rows, and the check has placed them for good
+        self.is_placed = False  # the window holds all rows, and the check has already placed them
 
     def windows(self, rows: Rows) -> Iterator[Window]:
-        """Look at all rows of a chunk, a window at a time."""
+        """All rows of a chunk, a window at a time."""
         if self.is_placed:
             yield self.window
             return
@@ -205,8 +206,8 @@ class ColumnSender:
     """Sends rows.
 
     Args:
-        accumulator: where they end.
-        send_path: the general path, with the user's serializers, and what it knows of limits and the gate.
+        accumulator: takes them.
+        send_path: the general path; it has the user's serializers, the limits and the gate.
         row_by_row: whether each record must take a general path.
         clock: for timestamps.
     """
@@ -224,7 +225,7 @@ class ColumnSender:
         self._clock = clock
 
     def promise(self, *, skip: bool) -> BulkPromise:
-        """What is told what becomes of rows; `steps` makes its own, unless several calls of it share one."""
+        """A new promise. `steps` makes its own, unless several calls of it share one."""
         return BulkPromise(self._accumulator.unseen, skips=skip)
 
     def steps(
@@ -259,7 +260,7 @@ class ColumnSender:
             topic: where they go; None: each row says so.
             chunks: the rows; without `skip` all are looked at before the first is sent.
             skip: leave out rows that cannot be sent, instead of sending none.
-            promise: goes on with one that has the rows before `first_row`.
+            promise: the promise that has the rows before `first_row`, to be continued.
 
         Raises:
             BadRowsError: rows cannot be sent, and none was.
@@ -281,7 +282,7 @@ class ColumnSender:
             _tell_accepted(error, promise.delivery)
             raise
         finally:
-            call.wake.now()  # whatever ended it: rows may have been accepted that nobody was told of
+            call.wake.now()  # also after an error: the I/O thread may not know of accepted rows yet
         return promise.delivery
 
     def many_steps(self, many: ManyRecords) -> Steps[BulkDelivery]:
@@ -321,7 +322,7 @@ class ColumnSender:
     # ------------------------------------------------------------------------------------------ placing
 
     def _check_all(self, call: _Call, chunks: deque[Rows]) -> Steps[None]:
-        """See that no row is bad. Where one window holds all rows, they stay placed."""
+        """Check that no row is bad. If one window holds all rows, they stay placed."""
         total = 0
         fits = len(chunks) == 1 and 0 < chunks[0].length <= WINDOW_ROWS
         for rows in chunks:
@@ -373,18 +374,18 @@ class ColumnSender:
                 call.promise.gather()
             base_row += rows.length
             if streamed:
-                call.wake.now()  # the source may take its time for the next chunk
+                call.wake.now()  # the source may need long for the next chunk
 
     def _send_window(self, call: _Call) -> Steps[None]:
         window = call.window
         if not call.is_placed:
             if call.topic is None:
-                call.wake.now()  # to find a topic may take its time
+                call.wake.now()  # to find a topic may take long
             yield from self._place(call, self._send_path.key_hash)
         if window.bad:
             bad = _collect(window, call.promise.base_row, call.bad)
             if not call.skip:
-                # They were good when all were checked: a topic has fewer partitions since.
+                # They were good at the check of all rows: a topic has fewer partitions since then.
                 raise call.bad.error("of the rows that are left", "no more were sent")
             call.skipped = {row for lost in bad for row in span_rows(lost[2], 0)}
             call.promise.skip(bad, EACH_ROWS_OWN if call.topic is None else call.topic)
@@ -400,7 +401,7 @@ class ColumnSender:
         appender, parts, admit = self._accumulator.appender, call.promise.parts, self._admit(window)
         for slot, first, last in window.sort():
             where = call.topics[0] if slot == STICKY else slots[slot]
-            assert where is not None  # a topic that cannot be has no rows
+            assert where is not None  # a name that no topic can have has no rows here
             admit()
             left = appender.append_rows_now(where, window, (first, last), parts, call.wake)
             if left > first:
@@ -417,7 +418,7 @@ class ColumnSender:
                     where = yield from self._find_again(where)
 
     def _find_again(self, where: PartitionQueue | TopicState) -> Steps[PartitionQueue | TopicState]:
-        """What takes the place of a topic or queue that was forgotten, and is used after all."""
+        """The new topic or queue in place of one that was forgotten, and is used again."""
         if isinstance(where, TopicState):
             state = yield from self._find_topic(where.name)
             assert state is not None
@@ -426,12 +427,12 @@ class ColumnSender:
         return self._accumulator.queue(where.topic, where.partition)
 
     def _chooser(self, state: TopicState | None, queues: Sequence[PartitionQueue]) -> Any:
-        """What gives partitions for rows without key."""
+        """A function that chooses partitions for rows without key."""
         # The choice may know of partitions that were not there when the rows were placed.
         return lambda: self._accumulator.partitioner.choose(state) % len(queues)  # type: ignore[arg-type]
 
     def _admit(self, window: Window) -> Any:
-        """What is asked before each chunk: whether records are accepted; and what time it is, for those without one."""
+        """A function to call before each chunk: it checks that records are accepted, and sets the default timestamp."""
 
         def admit() -> None:
             self._send_path.check_open()
@@ -472,7 +473,7 @@ def _traced(steps: Steps[BulkDelivery], end: BulkEnd | None, *, whole: bool) -> 
 
 
 def _collect(window: Window, base_row: int, bad: BadRows) -> list[Lost]:
-    """Note the bad rows of a window, and give them."""
+    """Note the bad rows of a window. Returns them."""
     if not window.bad:
         return []
     found: dict[int, tuple[Exception, array[int]]] = {}  # by the identity of the error
@@ -483,7 +484,7 @@ def _collect(window: Window, base_row: int, bad: BadRows) -> list[Lost]:
 
 
 def _rest(call: _Call, error: Exception) -> list[Lost]:
-    """The rows that were not accepted when an error came: of the window, and behind it as far as they are known."""
+    """The rows that were not accepted when an error came: those of the window, and the known rows behind it."""
     window, base_row = call.window, call.promise.base_row
     gone = call.skipped.union(*(span_rows(part[4], 0) for part in call.promise.parts))
     steps = array("i", (row - window.first for row in range(window.first, window.last) if row not in gone))
@@ -495,8 +496,8 @@ def _rest(call: _Call, error: Exception) -> list[Lost]:
 
 
 def _tell_accepted(error: BaseException, bulk: BulkDelivery) -> None:
-    """Let an error tell of the rows that are on their way already."""
-    with suppress(AttributeError):  # from a class of somebody else's whose objects cannot be changed
+    """Add the rows that were already accepted to an error."""
+    with suppress(AttributeError):  # an error of another package may not allow new attributes
         error.bulk_delivery = bulk  # type: ignore[attr-defined]
         if bulk.accepted:
             error.add_note(
@@ -506,7 +507,7 @@ def _tell_accepted(error: BaseException, bulk: BulkDelivery) -> None:
 
 
 def _each(chunks: Iterable[Rows]) -> Iterator[Rows]:
-    """The chunks, of which none is kept longer than it takes: their memory belongs to somebody else."""
+    """The chunks, without a reference to earlier ones: their memory belongs to the caller's data."""
     if isinstance(chunks, deque):
         while chunks:
             yield chunks.popleft()

@@ -1,15 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """Records that a finalizer or a signal handler sends in the middle of another call of the same thread.
 
-That call may hold a lock, so the record cannot be appended there. It is looked at, serialized and put aside, and its
-caller gets a Delivery; the I/O thread appends it in its next turn, by the same steps as `send`.
+That call may hold a lock, so the record cannot be appended there. It is checked, serialized and deferred, and its
+caller gets a Delivery. The I/O thread appends it in its next turn, by the same steps as `send`.
 
 Rules:
-1. To put a record aside takes no lock and waits for nothing. Everything else here belongs to the I/O thread. Who puts
-   a record aside after the end of that thread, takes it back and raises.
-2. A record that was put aside counts as accepted: flush, commit and close wait for it. Where it cannot be appended
-   within max.block.ms, or no broker lets this client in meanwhile, its Delivery fails, and so does the transaction that
-   it was sent in.
+1. To defer a record takes no lock and waits for nothing. All other methods belong to the I/O thread. A call that defers
+   a record after the end of that thread takes the record back and raises.
+2. A deferred record counts as accepted: flush, commit and close wait for it. If it cannot be appended within
+   max.block.ms, or no broker accepts this client meanwhile, its Delivery fails, and so does the transaction that it was
+   sent in.
 3. They are appended in the order in which they were put aside. Until they are, the fast path of send() is closed, so
    that a second record of the same handler does not overtake the first.
 4. The Delivery's result is forwarded to the one of the batch that the record came into, as after a split.
@@ -33,7 +33,8 @@ from penstock.producer.unseen import UnseenFailures
 
 log = logging.getLogger("penstock.producer")
 
-# What may wait to be appended: this is not part of buffer.memory, and one collection can run many finalizers.
+# The most bytes that may wait to be appended. They are not part of buffer.memory, and one garbage collection can run
+# many finalizers.
 _MOST_BYTES = 1024 * 1024
 _AT_A_TIME = 100
 _GONE = object()
@@ -43,9 +44,9 @@ class LaterRecord(NamedTuple):
     """A record that is to be appended later.
 
     Attributes:
-        topic: where it goes.
-        encoded: what it is made of.
-        steps: append it. They were not begun.
+        topic: its topic.
+        encoded: its bytes.
+        steps: append it. They have not begun.
         admitted: raises when it is not accepted any more; asked while the steps wait.
         on_refused: tells interceptors and tracing the error, where the steps are not run to their end.
     """
@@ -88,13 +89,13 @@ class DeferredSends:
         owner: whose I/O thread appends them.
         wake: wakes it.
         now: the monotonic clock.
-        unseen: tells of those that failed, and that nobody looked at.
+        unseen: logs those that failed and whose outcome nobody asked for.
 
     Attributes:
-        waiting: what waits, in order. The sender looks at it in every turn.
-        on_waiting: told whether any record waits; the fast path looks at it.
-        on_failed: told of a record that could not be appended; whether its sender hears of it thereby, as the calls of
-            a transaction tell. Both are set when the producer is put together.
+        waiting: what waits, in order. The sender checks it in every turn.
+        on_waiting: told whether any record waits, for the fast path.
+        on_failed: told of a record that could not be appended. It returns whether a call of the transaction will raise
+        for that. Both are set when the producer is put together.
     """
 
     def __init__(
@@ -106,7 +107,7 @@ class DeferredSends:
         self._unseen = unseen
         self.waiting: dict[_Deferred, object] = {}  # any thread adds, the I/O thread removes
         self._end: KafkaError | None = None  # why nothing is appended any more
-        self._bytes = 0  # about: threads may add at once, and it starts anew whenever nothing waits
+        self._bytes = 0  # not exact: threads may add at the same time; set to 0 whenever nothing waits
         self.on_waiting: Callable[[bool], None] = _nobody_asks
         self.on_failed: Callable[[KafkaError], bool] = _nobody_tells
 
@@ -120,7 +121,7 @@ class DeferredSends:
 
         Args:
             record: what is put aside.
-            on_delivery: the user's callback, for the case that its steps fail; they know it as well.
+            on_delivery: the user's callback, in case the steps fail; the steps have it as well.
             budget: seconds that they may wait.
 
         Raises:
@@ -168,26 +169,26 @@ class DeferredSends:
     # ------------------------------------------------------------------------------------------- I/O thread
 
     def run(self, now: float) -> float:
-        """Append what can be appended; seconds until the time of one of the others is over."""
+        """Append what can be appended. Returns seconds until the next of the others times out."""
         if not self.waiting:
             return FOREVER
-        # So few at a time that a turn stays short, however many wait for memory.
+        # Only a few at a time, so that a turn stays short.
         for deferred in self._first():
             self._go_on(deferred, now)
         if not self.waiting:
             self._bytes = 0
             self.on_waiting(False)
-            if self.waiting:  # one more came between the look and the word
+            if self.waiting:  # another one came between the check and the call
                 self.on_waiting(True)
         if any(one.waits_for is None for one in self._first()):
-            return 0.0  # those before them are done
+            return 0.0  # others moved up, which have not begun
         return min((max(0.0, one.deadline - now) for one in self._first()), default=FOREVER)
 
     def _first(self) -> list[_Deferred]:
         return list(self.waiting)[:_AT_A_TIME]
 
     def fail_all(self, error: KafkaError) -> None:
-        """The producer has closed: nothing more is appended. An error of one does not keep the others from failing."""
+        """The producer has closed: fail all that wait. An error with one does not affect the others."""
         self._end = error
         with ExitStack() as stack:
             for deferred in reversed(list(self.waiting)):
@@ -217,7 +218,7 @@ class DeferredSends:
         """Fail a record; `is_unfinished`: its steps are not over, and so have told nobody."""
         is_told = False
         try:
-            # First, and while it still waits: nobody may commit without it.
+            # Before it leaves `waiting`: no transaction may commit without it.
             is_told = self.on_failed(error)
         finally:
             if self._take(deferred):
@@ -245,7 +246,7 @@ class DeferredSends:
 
 
 def _next_answer(deferred: _Deferred, now: float) -> Callable[[], Any] | None:
-    """What makes the steps go on; None while they have to wait."""
+    """A function that continues the steps; None while they have to wait."""
     steps, ticket = deferred.record.steps, deferred.waits_for
     if ticket is None:
         return lambda: next(steps)
@@ -279,9 +280,9 @@ def _as_kafka_error(error: Exception) -> KafkaError:
 
 
 def _nobody_asks(_: object) -> None:
-    """Nobody wants to know."""
+    """Do nothing; the default of `on_waiting`."""
 
 
 def _nobody_tells(_: object) -> bool:
-    """There is no call that would tell."""
+    """No call of a transaction raises for the record; the default of `on_failed`."""
     return False

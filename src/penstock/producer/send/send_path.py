@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The general path of send(), written once, as steps that yield what they wait for.
 
-Who drives the steps decides how to wait: `steps.run_steps` blocks the calling thread within max.block.ms; an asyncio
-face awaits; the simulator chooses at each checkpoint who runs next. A driver answers a yielded Ticket with its result,
-throws its error, or throws TimeIsUp; a yielded Checkpoint wants no answer.
+The driver of the steps decides how to wait: `steps.run_steps` blocks the calling thread within max.block.ms; the
+AsyncProducer awaits; the simulator chooses at each checkpoint which thread runs next. A driver answers a yielded Ticket
+with its result, throws its error, or throws TimeIsUp. A yielded Checkpoint needs no answer.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class Placement:
     def choose(
         self, record: ProducerRecord, key: bytes | None, value: bytes | None, cluster: ClusterSnapshot
     ) -> int | None:
-        """The record's partition; None: wherever records without key go now.
+        """The record's partition; None: the present sticky partition of the topic.
 
         Raises:
             ValueError: a custom partitioner gave a partition that does not exist.
@@ -124,7 +124,7 @@ class SendPath:
     """Takes one record from the call to the accumulator.
 
     Args:
-        accumulator: where it ends.
+        accumulator: takes it.
         metadata: topics and their partitions.
         serializers: of key and value.
         placement: chooses partitions.
@@ -156,7 +156,7 @@ class SendPath:
         self.closed = False  # set by close(), on any thread
         self.gate: Gate = OpenGate(0)  # set once, when the producer is put together
         self.tracing = tracing
-        # Takes the steps of a record in hand, to see its way; set and taken away by who watches, on any thread.
+        # Wraps the steps of each record, to follow one; a viewer sets and clears it, on any thread.
         self.follower: Callable[[ProducerRecord, Steps[Delivery]], Steps[Delivery]] | None = None
 
     def steps(
@@ -166,7 +166,7 @@ class SendPath:
         as_bytes: bool = False,
         in_bulk: bool = False,
     ) -> Steps[Delivery]:
-        """Send a record. Whatever goes wrong before it is accepted is raised, and told to the interceptors.
+        """Send a record. An error before it is accepted is raised, and the interceptors get it as well.
 
         Args:
             as_bytes: key and value are bytes already, and no serializer is asked.
@@ -190,9 +190,9 @@ class SendPath:
             raise
 
     def later(self, record: ProducerRecord, on_delivery: OnDelivery | None) -> LaterRecord:
-        """Look at a record that is sent in the middle of another call, to be appended later. Takes no lock.
+        """Prepare a record that is sent in the middle of another call, to be appended later. Takes no lock.
 
-        Whatever is wrong with the record itself is raised at once, as by `steps`.
+        An error of the record itself is raised at once, as by `steps`.
         """
         reached = _Reached()
         record = self._begin(record, reached, False)
@@ -224,7 +224,7 @@ class SendPath:
         )
 
     def _begin(self, record: ProducerRecord, reached: _Reached, in_bulk: bool) -> ProducerRecord:
-        """Show the record to those who see all records: interceptors first, so that what they add is traced."""
+        """Give the record to the interceptors, then to tracing: so that tracing sees what interceptors add."""
         if len(self._interceptors):
             record = self._interceptors.on_send(record)
         if self.tracing is not None and not in_bulk:
@@ -259,7 +259,7 @@ class SendPath:
         """Steps that wait until the topic (and a partition of that number) is known.
 
         Raises:
-            KafkaTimeoutError: TimeIsUp was thrown in; the text names what stood in the way.
+            KafkaTimeoutError: TimeIsUp was thrown in; the text names the cause.
         """
         snapshot = self._metadata.snapshot
         if snapshot.has(topic, partition):
@@ -282,7 +282,7 @@ class SendPath:
 
     @property
     def serializes(self) -> bool:
-        """Whether keys or values are anything but bytes as they are."""
+        """Whether keys or values have a serializer, and are not sent as they are."""
         return any(type(serializer) is not BytesSerializer for serializer in self._serializers)
 
     @property
@@ -323,7 +323,7 @@ class SendPath:
                     )
                 )
             except TopicForgotten:
-                # It had not been used for long, until now. What it has become meanwhile decides where the record goes.
+                # The topic was not used for long, and forgotten. Its present partitions decide where the record goes.
                 cluster = yield from self.await_topic(record.topic, record.partition)
                 reached.partition = self._placement.choose(record, encoded.key, encoded.value, cluster)
 
@@ -368,7 +368,7 @@ class SendPath:
         reached: _Reached,
         cluster: ClusterSnapshot,
     ) -> Delivery | None:
-        """Try the open batch; where there is none, tell the partitioner and ask it once more."""
+        """Try the open batch. If there is none, tell the partitioner, and ask it once more."""
         callback = self._acknowledger(encoded.headers or (), on_delivery, reached.ended)
         delivery = self._appender.try_append(topic, reached.partition, encoded, callback)
         if delivery is None:
@@ -400,7 +400,7 @@ class SendPath:
 
 
 def check_topic_name(topic: str) -> None:
-    """Refuse a name that no request can carry, before the I/O thread would stumble over it.
+    """Refuse a name that no request can contain: otherwise the I/O thread could not write the request.
 
     Raises:
         ValueError: it cannot be written as UTF-8, or is longer than Kafka allows.
@@ -416,7 +416,7 @@ def check_topic_name(topic: str) -> None:
 
 
 class _Reached:
-    """How far a record came, for those who are told when it fails."""
+    """How far a record came before it failed: its partition, if known, and the end of its span, if there is one."""
 
     __slots__ = ("ended", "partition")
 
@@ -426,7 +426,7 @@ class _Reached:
 
 
 class _Acknowledge:
-    """The callback of a record that others are told of as well, before the user's."""
+    """The callback of a record with interceptors or a span: these come before the user's callback."""
 
     __slots__ = ("_ended", "_headers", "_interceptors", "_on_delivery")
 
@@ -444,10 +444,10 @@ class _Acknowledge:
 
     @property
     def is_look(self) -> bool:
-        """Whether who sent the record learns of the outcome; asked when it is known.
+        """Whether the application gets the outcome of the record; asked when the outcome is known.
 
-        Interceptors see all records: that they were told is no look by who sent this one. The user's callback may have
-        become none meanwhile, when the event loop that it runs in has ended.
+        Interceptors do not count: they see all records. The user's callback does not count, either, if it would run in
+        an event loop that has ended.
         """
         return self._on_delivery is not None and bool(getattr(self._on_delivery, "is_look", True))
 
@@ -455,7 +455,7 @@ class _Acknowledge:
         try:
             if self._ended is not None:
                 self._ended(metadata, error)
-        finally:  # what a tracing system raises, whatever its class, is no reason not to tell the others
+        finally:  # an error of a tracing system, of any class, must not keep the others from their call
             self._interceptors.on_acknowledgement(metadata, error, self._headers)
             if self._on_delivery is not None:
                 self._on_delivery(metadata, error)

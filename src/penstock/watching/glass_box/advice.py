@@ -46,9 +46,9 @@ def _troubles(state: State) -> Iterator[Advice]:
         who = "1 sender waits" if memory["waiting"] == 1 else f"{memory['waiting']} senders wait"
         held_up = any(_callback(state)) or any(_brokers(state, BAD))
         why = (
-            "That ends with what is said above."
+            "The cause is the one above: buffer.memory becomes free when it is fixed."
             if held_up
-            else "Brokers are slower than senders: send less, look at the brokers, or raise buffer.memory."
+            else "The brokers are slower than the senders: send less, check the brokers, or raise buffer.memory."
         )
         yield Advice(
             BAD,
@@ -88,8 +88,8 @@ def _callback(state: State) -> Iterator[Advice]:
         where = f", in {io['where']}" if io["where"] else ""
         yield Advice(
             BAD,
-            f"A callback has held the I/O thread for {io['for_s']:.1f} s{where}: nothing is sent meanwhile. Let the "
-            "callback hand its work to another thread.",
+            f"A callback has run on the I/O thread for {io['for_s']:.1f} s{where}: nothing is sent meanwhile. Do the "
+            "work of the callback on another thread.",
         )
 
 
@@ -121,7 +121,7 @@ def _io_time(state: State) -> Iterator[Advice]:
         yield Advice(
             WARN,
             f"The I/O thread spends {percent(shares['callbacks'])} of its time in callbacks, where it sends nothing. "
-            "Hand the work to another thread.",
+            "Do that work on another thread.",
         )
     if shares["sealing"] >= _BUSY:
         codec = state["options"]["compression.type"]
@@ -157,8 +157,8 @@ def about_leaving(state: State) -> Iterator[Advice]:
             QUIET,
             f"{percent(linger['share'])} of batches leave by linger.ms={linger_ms} and are "
             f"{percent(linger['fill'])} full: "
-            f"linger.ms={larger} would make fewer and larger requests{fewer}, at the price of up to "
-            f"{larger - linger_ms} ms.",
+            f"linger.ms={larger} would make fewer and larger requests{fewer}. It delays records by up to "
+            f"{larger - linger_ms} ms more.",
         )
     if flush and flush["share"] >= MANY and flush["fill"] < LOW_FILL:
         yield Advice(
@@ -184,7 +184,7 @@ def _all_is_well(state: State) -> Advice:
         return Advice(QUIET, f"Nothing was sent in the last {_seconds(recent['seconds'])}.")
     delivery = state["times"].get("record-delivery-time")
     took = f", half of them acknowledged within {delivery['p50']:.0f} ms" if delivery else ""
-    return Advice(GOOD, f"Nothing stands in the way: {state['rates']['records']:,.0f} records/s{took}.")
+    return Advice(GOOD, f"Nothing holds the producer up: {state['rates']['records']:,.0f} records/s{took}.")
 
 
 def _seconds(seconds: float) -> str:

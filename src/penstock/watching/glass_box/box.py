@@ -95,19 +95,19 @@ class GlassBox:
         return True
 
     def close(self) -> None:
-        """Show nothing any more; `be_deaf` follows."""
+        """Show nothing any more; `remove_log_handler` follows."""
         self._server.close()
         if self._note is not None and self._process == os.getpid():
             with contextlib.suppress(OSError):
                 self._note.unlink()
 
-    def be_deaf(self) -> None:
-        """Hear no more of what is logged. Nobody holds a lock."""
+    def remove_log_handler(self) -> None:
+        """Get no more messages of the log. The caller holds no lock."""
         logging.getLogger("penstock").removeHandler(self._events)
 
     def abandon(self) -> None:
         """This is the copy of a forked child."""
-        self.be_deaf()
+        self.remove_log_handler()
         self._server.abandon()
 
     # ---- what viewers ask; on their threads
@@ -172,7 +172,7 @@ class _Process:
         boxes, self.boxes = self.boxes, {}
         for box in boxes.values():
             box.close()
-            box.be_deaf()
+            box.remove_log_handler()
 
 
 _process = _Process()
@@ -210,7 +210,7 @@ def show(option: str | None, parts: ProducerParts, thread: threading.Thread, end
             if has_ended:
                 process.boxes.pop(address, None)
         if has_ended:
-            box.be_deaf()
+            box.remove_log_handler()
 
     if number is not None:
         ended.on_done(forget)

@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Following one record on its way, with times.
+"""Following one record from send() to its outcome, with times.
 
-Who looks names a topic, and a key if one shall be followed. The next such record is followed from its call of send() to
-its outcome. Until it comes, the topic's records take the general path of send(); those of other topics do not. The way
-of the record ends with its outcome, and then all is as before. Records of send_many and send_arrow are not seen, unless
-interceptors or a partitioner take them one by one.
+The viewer names a topic, and perhaps a key. The next such record is followed from its call of send() to its outcome.
+Until that record comes, the topic's records take the general path of send(); those of other topics do not. Records of
+send_many and send_arrow are not seen, unless interceptors or a partitioner take them one by one.
 """
 
 from __future__ import annotations
@@ -31,15 +30,15 @@ _REASONS: Final = {
     "full": "it was full",
     "linger": "linger.ms was over",
     "flush": "flush() was called",
-    "memory": "somebody waited for memory",
+    "memory": "a thread waited for memory",
     "close": "the producer is closed",
     "transaction-end": "the transaction ends",
-    "along": "a request left for its broker anyway",
+    "along": "another batch caused a request to the same broker",
 }
 
 
-class Way:
-    """The way of one record; times are monotonic seconds. Written by the sender's thread, then by the I/O thread."""
+class FollowedRecord:
+    """One record and its times, in monotonic seconds. Written by the sender's thread, then by the I/O thread."""
 
     def __init__(self, number: int, topic: str, begun: float) -> None:
         self.number = number
@@ -131,13 +130,13 @@ class Follower:
         self._wanted: tuple[str, str | None, float] | None = (
             None  # topic, key, and until when it is waited for
         )
-        self._way: Way | None = None
-        self._number = 0  # of records that were asked for; a state may be older than the question
+        self._followed: FollowedRecord | None = None
+        self._number = 0  # counts calls of `start`: tells an older state from the one that was asked for
 
     def start(self, topic: str, key: str | None) -> int:
         """Follow the next record of a topic; with a key, the next one that has it. The number of the question."""
         with self._lock:
-            self._way = None
+            self._followed = None
             self._number += 1
             number = self._number
             self._wanted = (topic, key, self._parts.clock.now() + PATIENCE)
@@ -147,7 +146,7 @@ class Follower:
         return number
 
     def stop(self) -> None:
-        """Follow none. What was followed last stays to be seen."""
+        """Follow no record any more. The last followed record can still be viewed."""
         with self._lock:
             self._wanted = None
             self._let_go_locked()
@@ -160,7 +159,7 @@ class Follower:
     def state(self, now: float) -> dict[str, Any] | None:
         """What is waited for, and how far the record is; None when nobody has asked."""
         with self._lock:
-            wanted, way, number = self._wanted, self._way, self._number
+            wanted, followed, number = self._wanted, self._followed, self._number
             late = wanted is not None and now > wanted[2]
             if late:
                 self._wanted = None
@@ -171,22 +170,22 @@ class Follower:
                 self._parts.fast_path.look_up_again()
             asked = {"number": number, "topic": wanted[0], "key": wanted[1]}
             return asked | {"waiting": not late, "done": late, "steps": []}
-        if way is None:
+        if followed is None:
             return None
-        steps = way.steps(now, self._parts.config.linger_ms)
+        steps = followed.steps(now, self._parts.config.linger_ms)
         return {
-            "number": way.number,
-            "topic": way.topic,
+            "number": followed.number,
+            "topic": followed.topic,
             "key": None,
             "waiting": False,
-            "done": way.ended is not None,
+            "done": followed.ended is not None,
             "steps": steps,
         }
 
     def _follow(
         self, record: ProducerRecord, steps: Generator[Any, Any, Delivery]
     ) -> Generator[Any, Any, Delivery]:
-        """The steps of a record as they are, unless it is the one: then its way is noted beside them."""
+        """The steps of a record; if the record is the wanted one, they also note its times."""
         now, wanted = self._parts.clock.now(), self._wanted
         if wanted is None:
             return steps
@@ -200,44 +199,46 @@ class Follower:
             if late:
                 return steps
             self._wanted = None
-            way = self._way = Way(self._number, record.topic, now)
-        return self._noted(steps, way)
+            followed = self._followed = FollowedRecord(self._number, record.topic, now)
+        return self._noted(steps, followed)
 
-    def _noted(self, steps: Generator[Any, Any, Delivery], way: Way) -> Generator[Any, Any, Delivery]:
+    def _noted(
+        self, steps: Generator[Any, Any, Delivery], followed: FollowedRecord
+    ) -> Generator[Any, Any, Delivery]:
         clock = self._parts.clock
         try:
-            delivery = yield from _timed(steps, way, clock.now)
+            delivery = yield from _timed(steps, followed, clock.now)
         except GeneratorExit:
-            way.refused, way.ended = "the call was given up", clock.now()
+            followed.refused, followed.ended = "the call was cancelled", clock.now()
             raise
         except BaseException as error:
-            way.refused, way.ended = _without_contents(error), clock.now()
+            followed.refused, followed.ended = _without_contents(error), clock.now()
             raise
-        way.accepted = clock.now()
-        result, way.index = place_in_batch(delivery)
-        way.batch = next(
+        followed.accepted = clock.now()
+        result, followed.index = place_in_batch(delivery)
+        followed.batch = next(
             (batch for batch in self._parts.accumulator.incomplete_batches() if batch.result is result), None
         )
-        way.opened = None if way.batch is None else way.batch.created
-        way.result = result
-        result.when_settled(lambda: self._settled(way))
+        followed.opened = None if followed.batch is None else followed.batch.created
+        followed.result = result
+        result.when_settled(lambda: self._settled(followed))
         return delivery
 
-    def _settled(self, way: Way) -> None:
+    def _settled(self, followed: FollowedRecord) -> None:
         """The batch has its outcome. I/O thread."""
-        way.ended = self._parts.clock.now()
-        if way.batch is not None:
-            way.left = seen_of(way.batch)
-            way.batch = None  # its memory is the pool's
-        if way.result is not None:
-            result, index = way.result.resolve(way.index)
+        followed.ended = self._parts.clock.now()
+        if followed.batch is not None:
+            followed.left = seen_of(followed.batch)
+            followed.batch = None  # its memory is the pool's
+        if followed.result is not None:
+            result, index = followed.result.resolve(followed.index)
             error = result.error_of(index)
             offset = -1 if result.base_offset < 0 else result.base_offset + index
-            way.settled = (result.partition, offset, None if error is None else str(error))
+            followed.settled = (result.partition, offset, None if error is None else str(error))
 
 
 def seen_of(batch: Batch) -> dict[str, Any]:
-    """What matters of a batch on the way of its record."""
+    """The fields of a batch that its followed record needs."""
     writer = batch.writer
     return {
         "left_by": batch.left_by,
@@ -251,7 +252,9 @@ def seen_of(batch: Batch) -> dict[str, Any]:
     }
 
 
-def _timed(steps: Generator[Any, Any, Delivery], way: Way, now: Any) -> Generator[Any, Any, Delivery]:
+def _timed(
+    steps: Generator[Any, Any, Delivery], followed: FollowedRecord, now: Any
+) -> Generator[Any, Any, Delivery]:
     """The steps, and beside them how long each wait takes."""
     try:
         item = next(steps)
@@ -263,20 +266,20 @@ def _timed(steps: Generator[Any, Any, Delivery], way: Way, now: Any) -> Generato
                 steps.close()
                 raise
             except BaseException as error:  # noqa: BLE001 - it is for the steps
-                _note(way, item, since, now())
+                _note(followed, item, since, now())
                 item = steps.throw(error)
             else:
-                _note(way, item, since, now())
+                _note(followed, item, since, now())
                 item = steps.send(answer)
     except StopIteration as end:
         delivery: Delivery = end.value
         return delivery
 
 
-def _note(way: Way, item: Any, since: float, until: float) -> None:
+def _note(followed: FollowedRecord, item: Any, since: float, until: float) -> None:
     if isinstance(item, Ticket):
         what = {TicketKind.MEMORY: "memory", TicketKind.METADATA: "the topic's metadata"}.get(item.kind)
-        way.waits.append((since, until, what or "its turn"))
+        followed.waits.append((since, until, what or "the producer"))
 
 
 def _fits(record: ProducerRecord, topic: str, key: str | None) -> bool:
@@ -294,10 +297,10 @@ def _fits(record: ProducerRecord, topic: str, key: str | None) -> bool:
 
 
 def _without_contents(error: BaseException) -> str:
-    """Why send() raised. What others than Penstock say of a record may have its contents, which are not shown."""
+    """Why send() raised. The text of an error that is not Penstock's may contain the record's data: it is not shown."""
     if isinstance(error, KafkaError) and not isinstance(error, SerializationError):
         return str(error) or type(error).__name__
-    return f"{type(error).__name__}; its text is for the caller alone"
+    return f"{type(error).__name__}; its text is not shown, as it may have contents of the record"
 
 
 def _records(count: int) -> str:

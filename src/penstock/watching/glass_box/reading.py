@@ -32,10 +32,10 @@ if TYPE_CHECKING:
 
 MOST_LANES = 200
 MOST_WAITS = 20
-# Seconds without an answer from which on a broker is worth a word, and a callback that runs on.
+# Seconds: a broker without an answer for so long is shown as silent, and a callback that runs for so long as slow.
 SILENCE = 1.0
 LONG_CALLBACK = 0.5
-UNUSED = 5.0  # after which a broker that could be tried again, and was not, is not needed
+UNUSED = 5.0  # seconds since a broker could be tried again; if it was not, nothing needs it
 
 GOOD, QUIET, WARN, BAD = "good", "quiet", "warn", "bad"
 
@@ -76,7 +76,7 @@ class Lane:
 
 @dataclass
 class BrokerLine:
-    """One broker: how the connection stands, in a word and in a sentence.
+    """One broker: the state of its connection, in a word and in a sentence.
 
     Attributes:
         error: why there is no connection.
@@ -118,7 +118,7 @@ class Memory:
 
 
 def lanes_of(parts: ProducerParts, now: float) -> tuple[list[Lane], dict[str, int]]:
-    """The partitions worth showing, by topic and number; and how many there are, busy or not."""
+    """The partitions to show, by topic and number; and how many there are in all, busy or not."""
     by_queue: dict[PartitionQueue, list[Batch]] = defaultdict(list)
     counts = dict.fromkeys(("partitions", "topics", "batches", "in_flight", "queued", "retries", "open"), 0)
     for batch in parts.accumulator.incomplete_batches():
@@ -153,12 +153,12 @@ def lanes_of(parts: ProducerParts, now: float) -> tuple[list[Lane], dict[str, in
 
 
 def _trouble(batches: list[Batch]) -> tuple[int, float]:
-    """How much a partition deserves to be shown: how often a batch was sent again, and the age of the oldest."""
+    """The order in which partitions are shown: how often a batch was sent again, then the age of the oldest."""
     return max(batch.attempts for batch in batches), -min(batch.created for batch in batches)
 
 
 def lane_of(queue: PartitionQueue, batches: Iterable[Batch], linger: float, now: float) -> Lane:
-    """Where the batches of one partition are. They may go on meanwhile: each is looked at once."""
+    """Where the batches of one partition are. They may change meanwhile: each is read once."""
     lane = Lane(queue.topic, queue.partition)
     newest: Batch | None = None
     next_retry = math.inf
@@ -194,7 +194,7 @@ def lane_of(queue: PartitionQueue, batches: Iterable[Batch], linger: float, now:
 
 
 def lane_text(lane: Lane) -> str:
-    """A lane in words, for those who do not see it."""
+    """A lane as a text."""
     words = []
     if lane.retries:
         words.append(
@@ -215,7 +215,7 @@ def lane_text(lane: Lane) -> str:
 
 
 def brokers_of(parts: ProducerParts, now: float) -> list[BrokerLine]:
-    """All brokers that the metadata name, and those that they have ceased to name lately."""
+    """All brokers that the metadata list, and those that they have listed until lately."""
     counters = parts.client.metrics.nodes
     named = parts.metadata.snapshot.nodes
     left = {node.id: node for node in parts.client.tried_nodes() if node.id >= 0 and node.id not in named}
@@ -227,12 +227,12 @@ def brokers_of(parts: ProducerParts, now: float) -> list[BrokerLine]:
         if node.id in left:
             if view is None or now - view.last_attempt_at > REMEMBERED:
                 continue
-            # It may be back: nobody knows before the next metadata.
+            # The broker may be back: only the next metadata tell.
             line.state, line.tone = "gone", BAD if node.id in wanted or line.in_flight else WARN
             why = f"{_sentence(line.error)} " if line.error else ""
             age = _ago(max(0.0, parts.metadata.age(now)))
             waits = "batches wait for it" if line.tone is BAD else "no batch waits for it"
-            line.text = f"{why}The metadata, {age} old, do not name it; {waits}."
+            line.text = f"{why}The metadata are {age} old and do not list this broker; {waits}."
         past = parts.client.past_error(node.id)
         if past is not None and not line.error:
             line.past = f"last error {_ago(max(0.0, now - past.at))} ago: {past.text}"
@@ -245,7 +245,7 @@ def brokers_of(parts: ProducerParts, now: float) -> list[BrokerLine]:
 
 
 def _waited_for(parts: ProducerParts) -> set[int]:
-    """The brokers that must be there for batches to go on: leaders, and the replicas where there is no leader."""
+    """The brokers that batches wait for: the leader of their partition, or its replicas where there is no leader."""
     snapshot = parts.metadata.snapshot
     wanted: set[int] = set()
     for queue in {batch.queue for batch in parts.accumulator.incomplete_batches()}:
@@ -274,32 +274,32 @@ def broker_line(node: Node, view: NodeView | None, error: Exception | None, now:
             )
         elif view.throttled_until > now:
             line.state, line.tone = "throttled", WARN
-            line.text = (
-                f"A quota of the broker lets the next request go in {view.throttled_until - now:.1f} s."
-            )
+            line.text = f"The broker's quota delays the next request by {view.throttled_until - now:.1f} s."
     elif view.state in PREPARING:
         line.state, line.tone = view.state.value, QUIET if waited < SILENCE else WARN
-        line.text = f"For {waited:.1f} s." + (f" Before: {line.error}" if line.error else "")
+        before = f" The error before: {line.error}" if line.error else ""
+        line.text = f"This has taken {waited:.1f} s until now.{before}"
         if waited >= SILENCE:
             line.silent_s = waited
-            line.text = f"No answer for {waited:.0f} s." + (f" Before: {line.error}" if line.error else "")
+            line.text = f"No answer for {waited:.0f} s.{before}"
         if line.error:
             line.tone = BAD
     elif view.state in UNCONNECTED and now - view.next_attempt_at > UNUSED:
         why = f": {line.error}" if line.error else ""
-        line.text = (
-            f"The connection ended {now - view.last_attempt_at:.0f} s ago, and none was needed since{why}"
-        )
+        ended = now - view.last_attempt_at
+        line.text = f"The connection ended {ended:.0f} s ago. No request has needed one since then{why}"
     elif view.state in UNCONNECTED:
         again = max(0.0, view.next_attempt_at - now)
         line.state, line.tone = view.state.value, BAD if line.error else QUIET
         tries = f" {_count(view.failed_attempts, 'attempt')} failed." if view.failed_attempts > 1 else ""
         next_one = (
-            f"The next attempt is in {again:.1f} s." if again > 0 else "It is tried again when it is needed."
+            f"The next attempt is in {again:.1f} s."
+            if again > 0
+            else "The next attempt comes when a request needs it."
         )
         line.text = f"{_sentence(line.error or 'the connection was closed')}{tries} {next_one}"
     else:
-        line.state, line.text = view.state.value, "The session is renewed."
+        line.state, line.text = view.state.value, "The client authenticates again, to renew its session."
     return line
 
 

@@ -94,7 +94,7 @@ class PageServer:
         self.join(_END_SECONDS)
 
     def join(self, timeout: float) -> None:
-        """Wait until nobody is served any more."""
+        """Wait until the server's thread has ended."""
         self._thread.join(timeout)
 
     def abandon(self) -> None:

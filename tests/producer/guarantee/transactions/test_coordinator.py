@@ -298,7 +298,7 @@ def test_a_fence_says_once_what_it_is(code):
         "another producer has taken over the transactional id 'x' (this one is producer id 4000"
     )
     assert "transaction.timeout.ms (60000)" in text
-    assert "Close it" in text
+    assert "Close this producer" in text
     assert text.count("PRODUCER_FENCED") == 1
     assert isinstance(caught.value.__cause__, BrokerError)
     assert caught.value.__cause__.code == code
@@ -308,7 +308,9 @@ def test_a_fence_that_a_partition_tells_of_says_the_same():
     rig = opened()
     request = in_flight(rig)
     rig.answer(request, error_code=90)
-    with pytest.raises(ProducerFencedError, match=r"taken over the transactional id 'x'.*Close it"):
+    with pytest.raises(
+        ProducerFencedError, match=r"taken over the transactional id 'x'.*Close this producer"
+    ):
         rig.manager.commit()
 
 

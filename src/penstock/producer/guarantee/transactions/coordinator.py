@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The talk with the coordinator: what it is asked, and what its answers make of identity, protocol and state.
+"""The exchange with the coordinator: the requests, and how answers change the identity, the protocol and the state.
 
-The TransactionManager owns it, and tells it of requests and of troubles. It knows neither the application's calls nor
-batches. Of its methods only those of the gate (`next_request`, `seconds_to_request`) and the callbacks of requests take
-the transaction lock; the others need it held.
+The TransactionManager owns it, and tells it of requests and of errors. It knows neither the application's calls nor
+batches. Only the methods of the gate (`next_request`, `seconds_to_request`) and the callbacks of requests take the
+transaction lock; the other methods need it held.
 
 Rules:
-1. Requests are told of their answers under the lock.
-2. EndTxn is sent when no batch is without outcome; where nothing was added to the transaction it is not sent at all.
-3. A transaction ends with the protocol that it started with; which one the next uses is decided between the two.
+1. Requests get their answers under the lock.
+2. EndTxn is sent when every batch has its outcome. If nothing was added to the transaction, it is not sent at all.
+3. A transaction ends with the protocol that it started with. The protocol of the next one is chosen between the two.
 """
 
 from __future__ import annotations
@@ -67,15 +67,16 @@ SEND_OFFSETS = "send_offsets_to_transaction"  # the call
 INITIALIZE = "init_transactions"  # likewise
 
 _FIRST_VERSION_WITH_BUMP = 3  # of InitProducerId
-# Of EndTxn in protocol v1; 4 differs from it in one more error only, which nobody needs who ends a transaction later.
+# Of EndTxn in protocol v1. Version 4 only adds one error, which is of no use to a program that ends a detached
+# transaction.
 _END_VERSION_V1 = 3
 _END_VERSION_V2 = 5
 
 
 class ClusterFacts:
-    """What transactions want to know of the cluster: its features, the versions of its brokers, the ids of its topics.
+    """What transactions need to know of the cluster: its features, the versions of its brokers, the ids of its topics.
 
-    Answers from what is known at the moment; asks no broker itself. I/O thread only.
+    It answers from what is known now, and sends no request. I/O thread only.
 
     Args:
         client: knows what each connected broker can do.
@@ -89,7 +90,7 @@ class ClusterFacts:
         self._now = now
 
     def transaction_version(self) -> int | None:
-        """The finalized feature of that name, as the newest answer has it; 0 without, None while nobody can tell."""
+        """The finalized feature of that name in the newest answer; 0 if it has none, None while no answer is known."""
         known = self._known()
         if not known:
             return None
@@ -97,13 +98,13 @@ class ClusterFacts:
         return newest.finalized_features.get("transaction.version", 0)
 
     def end_txn_version(self) -> int | None:
-        """The highest version of EndTxn that every connected broker accepts; None while nobody can tell."""
+        """The highest version of EndTxn that every connected broker accepts; None while no versions are known."""
         return min(map(_highest(END_TXN), self._known()), default=None)
 
     def topic_ids(self, topics: Collection[str]) -> Mapping[str, bytes] | None:
-        """The ids of all these topics; None when one is not known, or no connected broker takes offsets by id.
+        """The ids of all these topics; None if one is not known, or no connected broker takes offsets by id.
 
-        Those that are not known are asked for, so that the next offsets may go by id.
+        Unknown ids are requested, so that the next offsets may use ids.
         """
         offered = max(map(_highest(TXN_OFFSET_COMMIT), self._known()), default=-1)
         if offered < FIRST_OFFSETS_BY_TOPIC_ID:
@@ -142,7 +143,7 @@ class TransactionSettings(NamedTuple):
 
 
 class TransactionHooks(NamedTuple):
-    """What transactions ask of other parts of the producer.
+    """Functions and facts of other parts of the producer.
 
     Attributes:
         cluster: what is known of the cluster. I/O thread only.
@@ -163,7 +164,7 @@ class TransactionPartitions:
     Attributes:
         wanted: to be added (v1).
         added: part of the transaction.
-        refused: cannot be added, and why (v1). The I/O thread alone changes it, and reads it without the lock.
+        refused: cannot be added, and why (v1). Only the I/O thread changes it, and it reads it without the lock.
         traces: how many requests may have told the coordinator of the transaction; without any there is nothing to end.
     """
 
@@ -174,7 +175,7 @@ class TransactionPartitions:
         self.traces = 0
 
     def take_wanted(self) -> frozenset[TopicPartition]:
-        """Those for which a request is made now."""
+        """Take the wanted partitions, for a request."""
         wanted = frozenset(self.wanted)
         self.wanted.clear()
         return wanted
@@ -185,7 +186,7 @@ class TransactionPartitions:
         self.traces += 1
 
     def refuse(self, refused: Mapping[TopicPartition, KafkaError], others: Iterable[TopicPartition]) -> None:
-        """Nothing was added, because of some: what waits for these fails, and the others are asked for again."""
+        """Nothing was added, because `refused` cannot be: their batches fail, and `others` are requested again."""
         self.refused = {**self.refused, **refused}
         self.wanted.update(others)
 
@@ -202,7 +203,7 @@ class Coordinator:
 
     Args:
         settings: id, time-out, backoff.
-        hooks: what it asks of other parts.
+        hooks: functions of other parts.
         rng: jitter of the backoff.
         lock: the transaction lock.
         state: of the transactional producer.
@@ -238,11 +239,11 @@ class Coordinator:
         self.initialization_in_doubt = False  # an InitProducerId without an answer may still be on its way
         self._end_version_v1 = _END_VERSION_V1
         self._bump_needed = False  # the next transaction needs a new epoch
-        self._settled = False  # the transaction has its end, and only an epoch for the next one is missing
+        self._settled = False  # the transaction has ended, and only an epoch for the next one is missing
 
     @property
     def transactional_id(self) -> str:
-        """Whose coordinator it is."""
+        """The transactional id in use."""
         return self.queue.key(CoordinatorKind.TRANSACTION)
 
     @property
@@ -264,7 +265,7 @@ class Coordinator:
         )
 
     def is_end_to_come(self) -> bool:
-        """Whether an EndTxn waits that was never sent."""
+        """Whether an EndTxn waits to be sent for the first time."""
         ends = [request for request in self.queue.waiting() if isinstance(request, EndTxnRequest)]
         return any(not (end.in_doubt or end.attempts) for end in ends)
 
@@ -302,7 +303,7 @@ class Coordinator:
 
     def _next(self, now: float) -> TxnRequest | None:
         if self.queue.is_busy or self._state.has_error:
-            return None  # after an error nothing is worth asking until the transaction is being aborted
+            return None  # after an error no request is of use until the transaction is being aborted
         if self.partitions.wanted and not self._state.aborting:
             self.queue.push(AddPartitionsRequest(self, self.partitions.take_wanted()))
         while (request := self.queue.head(now)) is not None:
@@ -325,12 +326,12 @@ class Coordinator:
         try:
             return request.build()
         except Exception as cause:  # noqa: BLE001 - it is logged
-            # No answer will ever come: without an end here every later call would wait for it.
+            # No answer will come. If the call did not end here, every later call would wait for it.
             self._tell_trouble("%s could not be put together", request, cause)
             error = KafkaError(f"{request.api.name} could not be put together: {cause!r}")
             error.__cause__ = cause
             self.fail_for_good(error)
-            self.hooks.wake()  # for what is to be failed in the next turn
+            self.hooks.wake()  # to fail batches in the next turn
             return None
 
     # ------------------------------------------------------------------------------------------ answers
@@ -367,7 +368,7 @@ class Coordinator:
             self.queue.ended()
             self.queue.lose(request)
             if isinstance(error, AuthenticationError) and self._is_being_initialized():
-                # Told at once, and no more than that: the call can be made again when the credentials are right.
+                # The call raises at once, and nothing else changes: it can be made again with the right credentials.
                 self.queue.clear()
                 self._state.move_to(TxnState.UNINITIALIZED)
                 self._operation.fail(error)
@@ -376,13 +377,13 @@ class Coordinator:
         self._operation.complete_tickets()
 
     def _is_being_initialized(self) -> bool:
-        """Whether init_transactions() waits, and nothing else is at stake."""
+        """Whether init_transactions() waits, which may fail without a loss."""
         initializing = self._state.current is TxnState.INITIALIZING and self._operation.name == INITIALIZE
         return initializing and self._operation.pending
 
     def _retry(self, request: TxnRequest, now: float, wait_ms: float | None = None) -> None:
         if self._state.aborting and request.for_a_group:
-            return  # what it would write is dropped anyway, and the abort must not wait for the group's coordinator
+            return  # the abort drops its offsets in any case, and must not wait for the group's coordinator
         self.queue.retry(request, now, wait_ms)
 
     def on_verdict(self, request: TxnRequest, verdict: Verdict, error: BrokerError, now: float) -> None:
@@ -404,16 +405,16 @@ class Coordinator:
     def _on_abort_asked(self, request: TxnRequest, error: BrokerError, now: float) -> None:
         finds_ours = request.finds is CoordinatorKind.TRANSACTION
         if self._state.aborting and finds_ours:
-            self.fail_for_good(error)  # there is nobody to tell of the abort
+            self.fail_for_good(error)  # it is being aborted already, and the coordinator cannot be found
             return
         if self._settled or (finds_ours and self._is_end_in_doubt()):
-            # The end is confirmed and only the next epoch is missing, or it may have been carried out: nobody may be
-            # told to abort what is, or could be, committed.
+            # The end is confirmed and only the next epoch is missing, or the end may have been carried out. The
+            # application must not be asked to abort: the transaction is committed, or may be.
             self._retry(request, now)
             return
         lost_state = error.code == ErrorCode.UNKNOWN_PRODUCER_ID
         if lost_state and isinstance(request, EndTxnRequest) and (self._state.aborting or request.in_doubt):
-            # Nobody is left who could carry out an abort, or say that the commit before was not carried out.
+            # The coordinator has lost the state: it cannot abort, or say whether the commit before was carried out.
             self.fail_for_good(error)
             return
         self.require_abort(error, wants_bump=lost_state, needs_bump=lost_state)
@@ -430,28 +431,30 @@ class Coordinator:
     def on_offsets_added(
         self, offsets: Mapping[TopicPartition, OffsetAndMetadata], group: ConsumerGroupMetadata
     ) -> None:
-        """The coordinator knows of the group now."""
+        """The coordinator has added the group: send the offsets to the group's coordinator."""
         self.partitions.traces += 1
         if not self._state.aborting:
             self.queue.push(TxnOffsetCommitRequest(self, offsets, group))
 
     def on_offsets_committed(self) -> None:
-        """The group's coordinator has the offsets; perhaps nobody waits for them any more."""
+        """The group's coordinator has the offsets. The call may have ended before."""
         if self._operation.name == SEND_OFFSETS:
             self._operation.succeed()
 
     def on_ended(self, following: ProducerIdentity | None) -> None:
-        """The transaction is over; `following`: what the next one is written as, where the answer says it."""
+        """The transaction is over; `following`: the identity of the next one, if the answer names it."""
         if following is not None:
             self.start_anew(following)
             self._bump_needed = False
         before = self.uses_v2
         self._choose_protocol()
         if self.uses_v2 and not before:
-            self._bump_needed = True  # v2 begins with a new epoch, which the end of v1 does not bring
+            self._bump_needed = True  # v2 begins with a new epoch, and EndTxn of v1 does not give one
         if self.can_bump_epoch and self._numbers.book.wants_new_epoch:
-            self._bump_needed = True  # in protocol v1, where the numbers of forgotten partitions would add up
-        has_identity = self.identity.valid  # not when what was aborted is the attempt to get one
+            self._bump_needed = (
+                True  # in protocol v1: otherwise kept numbers of forgotten partitions would add up
+            )
+        has_identity = self.identity.valid  # False if the abort was that of an initialization
         if not has_identity or (self._bump_needed and self.can_bump_epoch):
             self._state.move_to(TxnState.INITIALIZING)
             self._settled = has_identity
@@ -460,7 +463,7 @@ class Coordinator:
         self._become_ready()
 
     def _choose_protocol(self) -> None:
-        """Look at the cluster's feature."""
+        """Choose the protocol by the cluster's feature `transaction.version`."""
         level = self.hooks.cluster.transaction_version()
         if level is not None:
             self.uses_v2 = level >= 2
@@ -477,7 +480,7 @@ class Coordinator:
 
     def _become_ready(self) -> None:
         self._state.move_to(TxnState.READY)
-        # The abort of an initialization ends with its answer, too: what is left would end the next transaction.
+        # The abort of an initialization ends with its answer, too: an EndTxn that is left would end the next one.
         self._drop_ends()
         self.partitions.clear()
         self._settled = False
@@ -487,8 +490,8 @@ class Coordinator:
         """The transaction must be aborted.
 
         Args:
-            wants_bump: what the brokers have of this producer is not known, so that a new epoch is better. In protocol
-                v2 the end of the transaction brings one.
+            wants_bump: it is not known what the brokers have of this producer, so a new epoch is better. In protocol v2
+                the end of the transaction gives one.
             needs_bump: without a new epoch the producer cannot go on.
         """
         if not self.uses_v2:
@@ -506,14 +509,14 @@ class Coordinator:
     def fail_for_good(self, error: KafkaError) -> None:
         """The producer cannot go on."""
         if isinstance(error, ProducerFencedError) and error.__cause__ is None:
-            error = self._fenced_by(error)  # as a broker said it, without what is to be done
+            error = self._fenced_by(error)  # the broker's text does not say what to do
         self._state.move_to(TxnState.FATAL_ERROR, error)
         self.queue.clear()
         self.hooks.accept(False)
         self._fail_unless_settled(error)
 
     def _fail_unless_settled(self, error: KafkaError) -> None:
-        """End the call that waits. A commit that the coordinator has confirmed is no failure, whatever follows."""
+        """End the waiting call. A commit that the coordinator has confirmed succeeds, whatever error follows."""
         if not self._settled:
             self._operation.fail(error)
             return
@@ -528,7 +531,7 @@ class Coordinator:
         self._operation.succeed()
 
     def _tell_later(self, level: int, event: Event, text: str, *args: Any, **fields: Any) -> None:
-        """Write to the log when nobody holds the lock."""
+        """Write to the log after the lock was released."""
         write = partial(
             tell, log, level, event, text, *args, transactional_id=self.transactional_id, **fields
         )
@@ -548,7 +551,7 @@ class Coordinator:
 
 
 def _explained(error: KafkaError, request: TxnRequest) -> KafkaError:
-    """Where a broker lacks what every transaction begins with, the error says since when there are transactions."""
+    """If a broker lacks the first request of a transaction, the error names the first Kafka with transactions."""
     begins = request.finds is CoordinatorKind.TRANSACTION or (
         isinstance(request, InitProducerIdRequest) and not request.bump
     )

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The transactional gate: carries the calls of the application to the coordinator, and guards what is sent meanwhile.
+"""The transactional gate: brings the application's calls to the coordinator, and decides which batches may be sent.
 
 Application threads start operations (`initialize`, `begin`, `send_offsets`, `commit`, `abort`, `detach`), which answer
 with a Ticket; the I/O thread sends what they need, one request at a time, and completes the Ticket.
@@ -11,11 +11,13 @@ Rules:
 1. All fields, and the parts that it owns, change under the transaction lock. Tickets are completed outside it. These
    properties are read without it, each in one step: `state`, `failed`, `completing`, `identity`, `transactional_id`,
    `transaction`, `max_produce_version`, `refused_partitions` and `initialization_in_doubt`.
-2. One operation at a time: while its Ticket is pending, or its outcome was not fetched, only the same call may be made
-   again, and it waits for the same outcome. An abort alone may follow offsets whose outcome is not known. So it is also
-   when brokers refuse this client: the call that waits is told at once, and its operation goes on.
-3. What may have reached the coordinator without being answered is asked again before an abort: whether there is
-   something to be ended depends on it. Not so what went to a group's coordinator, which has no say in that.
+2. There is one operation at a time. While its Ticket is pending, or its outcome was not fetched, only the same call may
+   be made again, and it waits for the same outcome. The one exception is an abort, which may follow offsets whose
+   outcome is not known. The same holds when brokers refuse this client: the waiting call raises at once, and its
+   operation goes on.
+3. A request that may have reached the coordinator, and was not answered, is sent again before an abort: its answer says
+   whether there is something to abort. A request to a group's coordinator is not sent again, since it does not matter
+   for that.
 4. A call that ends or detaches a transaction first stops accepting records, then checks whether any are unsent.
 """
 
@@ -71,13 +73,13 @@ class TransactionManager:
 
     Args:
         settings: id, time-out, backoff.
-        hooks: what it asks of other parts.
+        hooks: functions of other parts.
         rng: jitter of the backoff.
     """
 
     def __init__(self, settings: TransactionSettings, hooks: TransactionHooks, rng: random.Random) -> None:
         self._hooks = hooks
-        # The transaction lock guards all below, and what is in it. It is taken before a partition lock or the metadata
+        # The transaction lock guards all below, and their fields. It is taken before a partition lock or the metadata
         # lock, never after; no Ticket is completed, and no callback runs, while it is held. It nests: a method that
         # holds it may call another that takes it.
         self._lock: Any = new_nesting_lock()
@@ -253,7 +255,7 @@ class TransactionManager:
         return handle
 
     def _shut_or_raise(self) -> None:
-        """Accept no more records, then see that none is on its way: one let in behind the look would go out later.
+        """Accept no more records, then check that all have their outcome: one accepted after the check would be sent.
 
         Raises:
             IllegalStateError: some are; records are accepted as before.
@@ -278,7 +280,7 @@ class TransactionManager:
             return self._state.current in (TxnState.IN_TRANSACTION, TxnState.ABORTABLE_ERROR)
 
     def fence(self) -> ProducerFencedError | None:
-        """The error to raise because another producer has taken over; None when that is not known."""
+        """The error to raise if another producer has taken over; None if that is not known."""
         with self._lock:
             error = self._state.error
         return error.twin() if isinstance(error, ProducerFencedError) else None
@@ -320,31 +322,31 @@ class TransactionManager:
 
     @property
     def transaction(self) -> object:
-        """Another object for each transaction."""
+        """An object that differs for each transaction."""
         return self.numbering.first
 
     @property
     def max_produce_version(self) -> int:
-        """Depends on the protocol."""
+        """The highest version of Produce that the protocol of the transaction allows."""
         return _MAX_PRODUCE_V2 if self._coordinator.uses_v2 else _MAX_PRODUCE_V1
 
     @property
     def numbers_all(self) -> bool:
-        """A transaction is nothing without numbers."""
+        """True: all batches of a transaction have numbers."""
         return True
 
     @property
     def headerless(self) -> Collection[PartitionQueue]:
-        """None: what is stored in such a format cannot be part of a transaction."""
+        """Empty: a partition that is stored in such a format cannot be part of a transaction."""
         return ()
 
     def may_go_unnumbered(self, batch: Batch, broker: str) -> bool:
-        """Never."""
+        """False: all batches of a transaction need numbers."""
         del batch, broker
         return False
 
     def expect_memory(self, batches: int) -> None:
-        """A limit for all partitions: any broker may lead any of them next."""
+        """The limit is for all partitions: any broker may lead any of them next."""
         with self._lock:
             self._numbers.book.remembered = batches
 
@@ -366,7 +368,7 @@ class TransactionManager:
 
     @property
     def refused_partitions(self) -> Mapping[TopicPartition, KafkaError]:
-        """Partitions that cannot become part of the transaction, and why. I/O thread, which alone adds to them."""
+        """Partitions that cannot become part of the transaction, and why. Only the I/O thread reads and adds."""
         return self._coordinator.partitions.refused
 
     @property
@@ -383,15 +385,16 @@ class TransactionManager:
         return self._coordinator.seconds_to_request(now)
 
     def on_refused(self, error: AuthenticationError) -> None:
-        """No broker lets this client in. The call that waits is told, and goes on: nobody knows what it comes to.
+        """No broker accepts this client. The waiting call raises; its operation goes on, as its outcome is not known.
 
-        Not so init_transactions(), which has nothing to lose: the Coordinator ends it, to be begun anew.
+        init_transactions() is the exception: it has no outcome to lose, so the Coordinator ends the operation, and the
+        call can be made again.
         """
         with self._lock:
             call = self._operation.name
             if call not in (None, INITIALIZE):
                 what_now = (
-                    f"{call}() goes on when that is put right, and its outcome is not known yet: make the same call "
+                    f"{call}() continues when the cause is fixed, and its outcome is not known yet: make the same call "
                     "again, and no other"
                 )
                 self._operation.tell(error.told_to(what_now))
@@ -420,7 +423,7 @@ class TransactionManager:
         return error
 
     def decide(self, code: int, log_start_offset: int, batch: Batch, situation: BatchSituation) -> Decision:
-        """By the table, and by the numbers."""
+        """Decide by `response_policy` and by the batch's numbers."""
         with self._lock:
             decision: Decision = self._numbers.decide(code, log_start_offset, batch, situation)
             if decision.restart_sequences:
@@ -428,9 +431,9 @@ class TransactionManager:
             return decision
 
     def on_failure(self, batch: Batch, error: KafkaError, decision: Decision) -> None:
-        """A batch failed for good: the transaction cannot be committed any more, unless it may be left out."""
+        """A batch failed for good: the transaction cannot be committed any more, unless the batch may be left out."""
         if batch.in_doubt and not decision.fatal:
-            # Its numbers must not be used again: what comes with them could be taken for it, and be lost.
+            # Its numbers must not be used again: a broker could take another batch with them for this one, and drop it.
             self.on_expired(batch, error)
             return
         with self._lock:
@@ -451,7 +454,7 @@ class TransactionManager:
         self._operation.complete_tickets()
 
     def _leave_out(self, batch: Batch) -> None:
-        """A batch was refused whose records may be lost: the transaction goes on as if they had never been sent."""
+        """A batch was refused that may be left out: the transaction goes on as if it had never been sent."""
         if batch.identity.base_sequence < 0:
             return
         self._numbers.book.close_gap(batch)
@@ -461,9 +464,9 @@ class TransactionManager:
             )
 
     def on_not_appended(self, error: KafkaError) -> bool:
-        """A record that was put aside came into no batch: the transaction it was sent in cannot be committed.
+        """A record that was put aside got into no batch: its transaction cannot be committed.
 
-        Whether its owner hears of it thereby: not where the transaction had its end before.
+        Returns whether the transaction's calls tell the application: False if the transaction had ended before.
         """
         with self._lock:
             current = self._state.current
@@ -499,14 +502,16 @@ class TransactionManager:
             return bool(self._numbers.book.is_settled(queue))
 
     def forget(self, queues: Sequence[PartitionQueue]) -> None:
-        """Put the numbers of these away."""
+        """Keep the numbers of these partitions for later."""
         with self._lock:
             for queue in queues:
                 self._numbers.book.put_away(queue)
 
     def begin_close(self) -> None:
         """Abort a transaction that was left open."""
-        with self._lock:  # all of it: between a look and the abort another thread could end the transaction
+        with (
+            self._lock
+        ):  # for both steps: between the check and the abort another thread could end the transaction
             if self.is_open:
                 self._operation.drop_if_done()
                 self._end_locked("abort_transaction", TxnState.ABORTING, commit=False)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What every batch of a transaction is asked: whether its partition is part of the transaction, and its numbers.
+"""Checks for every batch whether its partition is part of the transaction, and gives the batch its numbers.
 
 The TransactionManager owns it, and names it as its numbering. I/O thread; each call takes the transaction lock.
 """
@@ -64,7 +64,7 @@ class TransactionNumbering:
         with self._lock:
             is_new = batch.identity.base_sequence < 0
             if is_new and self._state.current not in (TxnState.IN_TRANSACTION, TxnState.COMMITTING):
-                return False  # in protocol v2 it would begin a transaction that nobody knows of
+                return False  # in protocol v2 it would begin a transaction that the producer does not know of
             if not self._numbers.may_drain(queue, batch):
                 return False
             partition = batch.topic_partition
@@ -72,7 +72,7 @@ class TransactionNumbering:
             if self._coordinator.uses_v2 or partition in partitions.added:
                 return True
             if partition in partitions.refused:
-                self._wake()  # it came behind the others, and fails in the next turn
+                self._wake()  # it came after the others, and fails in the next turn
                 return False
             if not (
                 self._state.aborting

@@ -62,7 +62,7 @@ class Operation:
         """The Ticket of the same call, if it is under way.
 
         Raises:
-            IllegalStateError: another call is under way, be it in its arguments only.
+            IllegalStateError: another call is under way, or the same one with other arguments.
         """
         call = self._call
         if call is None:
@@ -84,7 +84,7 @@ class Operation:
             )
 
     def succeed(self) -> None:
-        """The call under way, if there is one, has done what it was for."""
+        """End the call under way, if there is one, with success."""
         call = self._call
         if call is not None:
             call.ended = True
@@ -95,7 +95,7 @@ class Operation:
         """The call under way, if there is one, ends with an error."""
         call = self._call
         if call is not None:
-            # The producer keeps the error: the caller gets another one to hang a traceback, and with it a stack, on.
+            # The producer keeps the error. The caller gets a copy: a raised error has a traceback, which holds frames.
             own = error.twin()
             call.ended = True
             ticket = call.ticket

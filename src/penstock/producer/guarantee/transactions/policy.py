@@ -95,18 +95,18 @@ def judge(api: str, code: int, *, can_bump: bool = False, committing: bool = Tru
     Args:
         api: the name of the API.
         code: the error code, not 0.
-        can_bump: the coordinator can give a new epoch after an abort, so that a lost producer state can be mended.
+        can_bump: the coordinator can give a new epoch after an abort, which repairs a lost producer state.
         committing: for EndTxn, whether it was a commit.
     """
     if code == ErrorCode.UNKNOWN_PRODUCER_ID and api in ("AddPartitionsToTxn", "AddOffsetsToTxn", "EndTxn"):
         return Verdict.ABORTABLE if can_bump else Verdict.FATAL
     if code == ErrorCode.TRANSACTION_ABORTABLE and api == "EndTxn":
-        # While aborting there is nothing left to fall back to.
+        # While aborting, another abort is of no use.
         return Verdict.ABORTABLE if committing else Verdict.FATAL
     found = VERDICTS[api].get(code)
     if found is not None:
         return found
     if error_row(code).cls.retriable:
         return Verdict.RETRY
-    # A partition that was refused for a reason nobody foresaw spoils this transaction, not the producer.
+    # A partition that was refused for an unknown reason fails this transaction, not the producer.
     return Verdict.ABORTABLE if api == "AddPartitionsToTxn" else Verdict.FATAL

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The requests to coordinators: one under way, the others waiting; and the brokers they go to.
+"""The requests to coordinators: one is under way, the others wait; and the brokers that they go to.
 
 It knows the order of requests, but not what they mean. The Coordinator owns it: every method needs the transaction lock
 held.
 
 Rules:
 1. One request is under way at a time. The others wait, by priority, then by age.
-2. A broker that coordinates is remembered until it was lost, or another transactional id or group is used.
+2. A coordinator is remembered until it is lost, or another transactional id or group is used.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class RequestQueue:
         self._backoff = backoff
         self._rng = rng
         self._keys: dict[CoordinatorKind, str] = {}  # what is coordinated: the transactional id, the group
-        self._nodes: dict[CoordinatorKind, Node] = {}  # by whom, where that is known
+        self._nodes: dict[CoordinatorKind, Node] = {}  # the coordinators, if known
         self._waiting: list[tuple[int, int, TxnRequest]] = []  # a heap
         self._ages = itertools.count()
         self._under_way: TxnRequest | None = None
@@ -48,7 +48,7 @@ class RequestQueue:
             self._nodes.pop(kind, None)
 
     def key(self, kind: CoordinatorKind) -> str:
-        """What a coordinator is looked for by."""
+        """The transactional id or group whose coordinator is needed."""
         return self._keys.get(kind, "")
 
     def found(self, kind: CoordinatorKind, node: Node) -> None:
@@ -113,7 +113,7 @@ class RequestQueue:
         self._under_way = None
 
     def seconds_to_head(self, now: float) -> float:
-        """When the request at the head may be tried again; infinity when an event will tell."""
+        """Seconds until the request at the head may be sent; infinity if only an event can change that."""
         if self._under_way is not None or not self._waiting:
             return float("inf")
         retry_at = self._waiting[0][2].retry_at

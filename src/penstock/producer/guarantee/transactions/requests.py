@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """One class per transaction request: what it sends, and what its answer changes.
 
-What an error means is in `policy`; what follows from it is done by the `Coordinator`, which each request tells. I/O
-thread only, under the transaction lock.
+`policy` says what an error means. Each request tells the `Coordinator`, which acts on it. I/O thread only, under the
+transaction lock.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ if TYPE_CHECKING:
 FIRST_OFFSETS_BY_TOPIC_ID = 6  # version of TxnOffsetCommit
 _NO_ANSWER = ErrorCode.UNKNOWN_SERVER_ERROR  # for what an answer leaves out
 
-# An earlier transaction of the id is still being completed: that takes milliseconds, so the first partition of a new
-# one is tried again sooner than retry.backoff.ms.
+# An earlier transaction of the id is still being completed. That takes milliseconds, so the retry for the first
+# partition of a new one comes sooner than retry.backoff.ms.
 FIRST_PARTITION_BACKOFF_MS = 20
 
 
-# Where the parts of an answer differ, the first of these decides.
+# If an answer has several errors, the first of these decides.
 _WORST_FIRST = (
     Verdict.FATAL, Verdict.FENCED, Verdict.UNINITIALIZED, Verdict.ABORTABLE, Verdict.FIND_COORDINATOR, Verdict.RETRY,
 )  # fmt: skip
@@ -51,7 +51,7 @@ class TxnRequest:
     api: ClassVar[ApiSchema]
     priority: ClassVar[int]
     goes_to: ClassVar[CoordinatorKind | None] = CoordinatorKind.TRANSACTION  # None: to any broker
-    finds: CoordinatorKind | None = None  # the coordinator that it looks for, if that is what it does
+    finds: CoordinatorKind | None = None  # only of FindCoordinator: the kind that it looks for
 
     def __init__(self, coordinator: Coordinator) -> None:
         self.coordinator = coordinator
@@ -60,7 +60,7 @@ class TxnRequest:
         self.in_doubt = False  # it was sent, and whether the coordinator has seen it is not known
 
     def build(self) -> Request:
-        """The request with what is known now."""
+        """The request, made from the present state."""
         raise NotImplementedError
 
     def on_body(self, body: Mapping[str, Any], version: int, now: float) -> None:
@@ -73,7 +73,7 @@ class TxnRequest:
         self.coordinator.on_verdict(self, self._judge(code), error, now)
 
     def _what_is_missing(self, code: int) -> str | None:
-        """The text for an answer that says that this client may not do it, with the right that it needs."""
+        """The text for an error of authorization, with the right that is needed; None for other errors."""
         ours = f"transactional id {self.coordinator.transactional_id!r}"
         if code == ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED:
             return f"not authorized to use {ours}: the rights DESCRIBE and WRITE on it are needed"
@@ -98,7 +98,7 @@ class TxnRequest:
 
     @property
     def for_a_group(self) -> bool:
-        """Whether it is about a group's offsets alone: without meaning once the transaction is being aborted."""
+        """Whether it is only about a group's offsets: then it is of no use once the transaction is being aborted."""
         return CoordinatorKind.GROUP in (self.goes_to, self.finds)
 
     def backoff_ms(self, code: int) -> float | None:
@@ -149,7 +149,7 @@ class InitProducerIdRequest(TxnRequest):
         return 4 if self.bump else 1
 
     def build(self) -> SchemaRequest:
-        """With the present identity for a bump, else without."""
+        """The request; it has the present identity only for a bump."""
         body: dict[str, Any] = {
             "transactional_id": self.coordinator.transactional_id,
             "transaction_timeout_ms": self.coordinator.timeout_ms,
@@ -209,7 +209,7 @@ class AddPartitionsRequest(TxnRequest):
         if not failed:
             self.coordinator.partitions.add(self.partitions)
             return
-        # Where one is refused, nothing is added. That of the others is no reason of its own.
+        # If one partition is refused, none is added. The others then have OPERATION_NOT_ATTEMPTED, which is no cause.
         reasons = {
             tp: code for tp, code in failed.items() if code != ErrorCode.OPERATION_NOT_ATTEMPTED
         } or failed
@@ -222,7 +222,7 @@ class AddPartitionsRequest(TxnRequest):
         self.on_errors(reasons.values(), now)
 
     def backoff_ms(self, code: int) -> float | None:
-        """Sooner for the first partitions of a transaction."""
+        """A shorter wait for the first partitions of a transaction."""
         if code == ErrorCode.CONCURRENT_TRANSACTIONS and not self.coordinator.partitions.added:
             return FIRST_PARTITION_BACKOFF_MS
         return None
@@ -254,7 +254,7 @@ class AddOffsetsRequest(TxnRequest):
         return SchemaRequest.of(ADD_OFFSETS_TO_TXN, body)
 
     def on_body(self, body: Mapping[str, Any], version: int, now: float) -> None:
-        """Then the offsets themselves can be sent, to the group's coordinator."""
+        """Now the offsets can be sent, to the group's coordinator."""
         if body["error_code"] != 0:
             self.on_error(body["error_code"], now)
             return
@@ -280,7 +280,7 @@ class TxnOffsetCommitRequest(TxnRequest):
         self._names: dict[bytes, str] = {}  # of the topics, by the ids that they had when it was built
 
     def build(self) -> SchemaRequest:
-        """With the group's generation where there is one, which old brokers cannot check."""
+        """The offsets, with the group's generation if there is one. Old brokers cannot check the generation."""
         # Version 5 makes the group's partition part of the transaction by itself; before, AddOffsetsToTxn did that.
         lowest, highest = (5, 5) if self.coordinator.uses_v2 else (0, 4)
         cluster = self.coordinator.hooks.cluster
@@ -305,7 +305,7 @@ class TxnOffsetCommitRequest(TxnRequest):
         return SchemaRequest.of(TXN_OFFSET_COMMIT, body, min_version=lowest, max_version=highest)
 
     def _topics(self, ids: Mapping[str, bytes]) -> list[dict[str, Any]]:
-        """With name and, where there is one, id: which of the two is said depends on the version."""
+        """Entries with the name and, if known, the id of the topic. The version decides which of the two is sent."""
         topics: dict[str, list[dict[str, Any]]] = {}
         for (topic, partition), offset in sorted(self.offsets.items()):
             entry = {
@@ -357,7 +357,7 @@ class EndTxnRequest(TxnRequest):
         return self._commit
 
     def build(self) -> SchemaRequest:
-        """Version 5 belongs to protocol v2, and to it alone."""
+        """The request. Version 5 is used with protocol v2, and only with it."""
         body = {
             "transactional_id": self.coordinator.transactional_id,
             "producer_id": self.coordinator.identity.producer_id,
@@ -369,7 +369,7 @@ class EndTxnRequest(TxnRequest):
         return SchemaRequest.of(END_TXN, body, max_version=4)
 
     def on_body(self, body: Mapping[str, Any], version: int, now: float) -> None:
-        """The transaction is over; in v2 the answer brings the next epoch."""
+        """The transaction is over; in v2 the answer has the next epoch."""
         if body["error_code"] != 0:
             self.on_error(body["error_code"], now)
             return

@@ -4,7 +4,7 @@
 Rules:
 1. Every change of state goes through `TransactionState.move_to`, and the table says which are allowed.
 2. A wrong call on an application thread raises, and the state stays as it was: the caller may do better. A wrong change
-   on the I/O thread means that client and coordinator no longer agree, and poisons the producer.
+   on the I/O thread means that client and coordinator no longer agree: it fails the producer for good.
 3. FATAL_ERROR is never left. An abortable error that comes while the transaction is being aborted is ignored: aborting
    is what it asks for.
 """
@@ -34,8 +34,8 @@ class TxnState(enum.Enum):
     IN_TRANSACTION = "in a transaction"
     COMMITTING = "committing"
     ABORTING = "aborting"
-    ABORTABLE_ERROR = "in need of an abort"
-    FATAL_ERROR = "failed for good"
+    ABORTABLE_ERROR = "waiting for an abort"
+    FATAL_ERROR = "stopped by a fatal error"
 
 
 _S = TxnState
@@ -103,7 +103,7 @@ class TransactionState:
         return self.current is TxnState.ABORTING
 
     def raise_error(self, call: str) -> None:
-        """Raise what stands in the way of a call, if anything does.
+        """Raise the error that forbids a call, if there is one.
 
         Raises:
             ProducerFencedError, InvalidProducerEpochError: as they came.
@@ -128,7 +128,7 @@ class TransactionState:
 
 
 def for_the_transaction(error: KafkaError) -> KafkaError:
-    """The error that calls raise: one that looks as if the call could be repeated is wrapped, for it cannot."""
+    """The error that calls raise. One that says that the call may be repeated is wrapped: it may not be."""
     if not error.retriable and getattr(error, "code", 0) != ErrorCode.INVALID_TXN_STATE:
         return error
     wrapped = TransactionAbortableError(f"a record was not delivered: {error}")
@@ -137,13 +137,13 @@ def for_the_transaction(error: KafkaError) -> KafkaError:
 
 
 def fence_text(transactional_id: str, identity: ProducerIdentity, timeout_ms: int) -> str:
-    """What a fenced producer is told: by whom, and what to do."""
+    """The text of the error of a fenced producer: who may have fenced it, and what to do."""
     used = (
         f" (this one is producer id {identity.producer_id}, epoch {identity.epoch})" if identity.valid else ""
     )
     return (
         f"another producer has taken over the transactional id {transactional_id!r}{used}; or a transaction was open "
-        f"for longer than transaction.timeout.ms ({timeout_ms}), and was ended by its coordinator. What this one had "
-        "not committed is aborted. Close it: a newer one goes on, and where there is none, make one. Producers that "
-        "work at the same time need a transactional.id each"
+        f"for longer than transaction.timeout.ms ({timeout_ms}), and its coordinator ended it. What this producer had "
+        "not committed is aborted. Close this producer; make a new one if no newer one works. Producers that work at "
+        "the same time need different transactional ids"
     )
