@@ -137,8 +137,8 @@ def test_only_errors_of_brokers_have_a_name() -> None:
         "others the class says what happened"
     )
     assert (caught.value.name, caught.value.obj) == ("name", error)
-    with pytest.raises(AttributeError, match="no attribute 'nmae'"):
-        error.nmae  # type: ignore[attr-defined]  # noqa: B018
+    with pytest.raises(AttributeError, match="no attribute 'anything'"):
+        error.anything  # type: ignore[attr-defined]  # noqa: B018
 
 
 def test_the_name_that_another_base_has_is_its_own() -> None:

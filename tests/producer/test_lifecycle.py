@@ -140,7 +140,8 @@ def test_a_program_that_ends_by_an_error_delivers_at_exit(broker):
     assert broker.values() == [b"v"]
 
 
-def test_what_cannot_be_delivered_at_exit_is_counted_in_a_warning(broker):
+@pytest.mark.parametrize(("count", "told"), [(3, "3 records were given up"), (1, "1 record was given up")])
+def test_what_cannot_be_delivered_at_exit_is_counted_in_a_warning(broker, count, told):
     broker.hold = True
     done = run(
         broker,
@@ -149,13 +150,13 @@ def test_what_cannot_be_delivered_at_exit_is_counted_in_a_warning(broker):
         lifecycle.EXIT_FLUSH_SECONDS = 0.2
         lifecycle.FORCED_END_SECONDS = 60
         producer = make(client_id="me")
-        for _ in range(3):
+        for _ in range(COUNT):
             producer.send("t", b"v")
-        """,
+        """.replace("COUNT", str(count)),
     )
     assert done.returncode == 0
     assert "<Producer 'me'" in done.stderr
-    assert "was not closed before the program ended, and 3 records were given up" in done.stderr
+    assert f"was not closed before the program ended, and {told}" in done.stderr
     assert "the producer was closed and gave up" not in done.stderr, "they are logged once"
     assert "did not end" not in done.stderr, "the I/O thread is told to give up, too"
     assert "Traceback" not in done.stderr
