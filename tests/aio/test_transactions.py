@@ -17,6 +17,7 @@ from fix_patience import silent
 from penstock import AsyncProducer, TopicPartition
 from penstock.error_codes import ErrorCode
 from penstock.errors import IllegalStateError, KafkaError, ProducerFencedError
+from penstock.protocol.messages import INIT_PRODUCER_ID
 from penstock.testing import FakeKafka, Fault
 from penstock.testing.telemetry import FakeTelemetry
 
@@ -31,6 +32,19 @@ async def _fail_in_the_middle(producer: AsyncProducer) -> None:
     async with producer.transaction():
         await producer.send("t", b"aborted")
         raise ValueError("of the block")
+
+
+def test_an_initialization_whose_first_answer_was_lost_is_in_doubt(run, kafka) -> None:
+    async def main() -> None:
+        kafka.add_fault(Fault(api=INIT_PRODUCER_ID, cut="after"))
+        async with await _transactional(kafka) as producer:
+            assert producer.initialization_in_doubt
+            await producer.begin_transaction()
+            await producer.detach_transaction()
+            await producer.init_transactions("y")
+            assert not producer.initialization_in_doubt
+
+    run(main)
 
 
 @pytest.mark.kafka(topics={"t": 1})

@@ -94,6 +94,24 @@ def test_two_phase_commit_is_refused_with_and_without_a_time_out():
     )
 
 
+def test_an_initialization_whose_first_answer_was_lost_is_in_doubt_until_the_next_one(
+    make: Make, kafka: FakeKafka
+):
+    producer = make(initialized=False)
+    assert not producer.initialization_in_doubt
+    kafka.add_fault(Fault(api=INIT_PRODUCER_ID, cut="after"))
+    producer.init_transactions()
+    assert producer.initialization_in_doubt
+    producer.begin_transaction()
+    producer.detach_transaction()
+    producer.init_transactions("y")
+    assert not producer.initialization_in_doubt
+
+
+def test_a_producer_without_transactions_is_never_in_doubt(make: Make):
+    assert make(initialized=False, transactional_id=None).initialization_in_doubt is False
+
+
 @pytest.mark.parametrize("call", CALLS)
 def test_every_call_needs_a_transactional_id(make: Make, call: str):
     producer = make(initialized=False, transactional_id=None)
@@ -274,7 +292,7 @@ def test_after_a_time_out_the_same_call_is_made_again(kafka: FakeKafka, make: Ma
         producer.send("t", b"a", partition=0).result(60)
     producer._core.max_block = 0.1
     with silent(kafka):
-        with pytest.raises(KafkaTimeoutError, match=rf"calling {call}\(\) again"):
+        with pytest.raises(KafkaTimeoutError, match=rf"call {call}\(\) again"):
             CALLS[call](producer)
         with pytest.raises(IllegalStateError, match=rf"{call}\(\) is not known"):
             CALLS[other](producer)

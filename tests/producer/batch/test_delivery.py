@@ -87,6 +87,8 @@ def test_a_delivery_is_pending_until_its_batch_is_settled():
     assert repr(delivery) == "<Delivery orders-3 pending>"
     with pytest.raises(KafkaTimeoutError, match=r"no outcome for a record of orders-3 within 0(.0)? s"):
         delivery.result(0)
+    with pytest.raises(KafkaTimeoutError, match=r"no outcome for a record of orders-3 within 0(.0)? s"):
+        delivery.exception(0)
     result.settle(100, -1)
     assert delivery.done()
     assert delivery.result() == RecordMetadata("orders", 3, 100, TIME, 2, 5)

@@ -89,6 +89,14 @@ def test_records_without_key_leave_a_compressed_batch_after_twice_their_share():
         assert core.queue().append_rows(window, 21, 100, accepted, topic) == (0, MOVED)
 
 
+def test_records_without_key_are_not_appended_to_a_partition_that_is_no_longer_the_sticky_one():
+    core = Core((1, 1, 1))
+    topic = core.topic()
+    topic.sticky_partition = 1
+    assert core.queue().append_rows(window_of(3), 0, 3, [], topic, None, fresh(core)) == (0, MOVED)
+    assert not core.queue().batches
+
+
 def test_records_without_key_move_on_with_a_full_batch():
     core = Core((1, 1, 1))
     topic = core.topic()
