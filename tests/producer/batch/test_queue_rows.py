@@ -76,6 +76,15 @@ def test_a_compressed_batch_grows_by_what_there_is():
     assert [part[1:3] for part in accepted] == [(0, 9), (9, 10)]
 
 
+def test_a_compressed_batch_grows_by_memory_of_the_pool():
+    core = Core(compression="lz4", memory=8192)
+    window, accepted = window_of(100), []
+    assert core.queue().append_rows(window, 0, 100, accepted, None, None, fresh(core, 0.1)) == (9, GROW)
+    run(append_steps(core, window, (9, 19), accepted))
+    assert [part[1:3] for part in accepted] == [(0, 9), (9, 10)]  # in one batch
+    assert core.pool.available() == 8192 - 1024
+
+
 def test_records_without_key_leave_a_compressed_batch_after_twice_their_share():
     core = Core((1, 1, 1), compression="lz4")
     topic = core.topic()
