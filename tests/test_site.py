@@ -8,6 +8,7 @@ import json
 import re
 import runpy
 import tomllib
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -101,11 +102,42 @@ def large_value() -> None:
         producer.send("orders", bytes(2_000_000))
 
 
+def to_no_name() -> None:
+    Producer(bootstrap_servers="no-such-host.invalid:9092")
+
+
+def after_the_end() -> None:
+    producer = MockProducer()
+    producer.close()
+    producer.send("orders", b"1")
+
+
+def with_tls(listener: str, **client: str) -> None:
+    with FakeKafka(topics={"orders": 1}, security=listener) as kafka:
+        options = {"max.block.ms": 20_000, **kafka.client_options(), **client}
+        with Producer({name: value for name, value in options.items() if value}) as producer:
+            producer.send("orders", b"1").result(20)
+
+
 # Texts that are put together: what makes the code say them.
 PROVOKED = {
     "cannot connect to bootstrap server ...: connection refused": to_nobody,
     "cannot serialize the value ...: BytesSerializer takes bytes or None, not str": text_as_value,
     "the record for topic ... takes up to ... bytes, more than max.request.size allows": large_value,
+    "none of the bootstrap.servers can be resolved": to_no_name,
+    "the producer is closed": after_the_end,
+    "the peer closed the connection during the TLS handshake": partial(
+        with_tls, "PLAINTEXT", **{"security.protocol": "SSL"}
+    ),
+    "... expects TLS at this port": partial(
+        with_tls,
+        "SSL",
+        **{"security.protocol": "PLAINTEXT", "ssl.truststore.location": "", "ssl.truststore.type": ""},
+    ),
+    "the broker's certificate ... is not signed by a CA that is trusted here": partial(
+        with_tls, "SSL", **{"ssl.truststore.location": "", "ssl.truststore.type": ""}
+    ),
+    "authentication by ... failed": partial(with_tls, "SASL_PLAINTEXT", **{"sasl.password": "wrong"}),
 }
 # Not ours: Spark and Python say them.
 OF_OTHERS = {
