@@ -10,6 +10,7 @@ import runpy
 import tomllib
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from fix_patience import why_it_waited
@@ -60,6 +61,27 @@ def test_the_reference_leaves_out_names_that_only_other_clients_have(cls: type) 
     }
     assert left_out
     assert left_out == {name for name in mine if not name.startswith("__") and not hasattr(cls, name)}
+
+
+# ---- the page of the changelog
+
+
+def test_the_page_of_the_changelog_has_its_whole_text_and_links_that_lead_somewhere() -> None:
+    read = runpy.run_path(str(DOCS / "_site" / "links_to_the_top.py"))["_read"]
+    content = [(DOCS / "changelog.md").read_text(encoding="utf-8")]
+    read(SimpleNamespace(srcdir=str(DOCS), env=SimpleNamespace(note_dependency=str)), "changelog", content)
+    whole = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+    text = re.compile(r"\]\([^)]*\)")  # but for the targets of links
+    assert text.sub("", content[0]) == text.sub("", whole)
+    pages = re.findall(r"\]\(([\w/.-]+\.md)(?:#[\w-]*)?\)", content[0])
+    assert len(pages) == whole.count("](") > 10
+    assert [page for page in pages if not (DOCS / page).is_file()] == []
+
+
+def test_a_release_begins_with_a_summary() -> None:
+    newest = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8").split("\n## ")[1]
+    lines = newest.split("\n### ")[0].splitlines()
+    assert 5 <= sum(line.startswith("- **") for line in lines) <= 8
 
 
 # ---- the page of error texts
