@@ -50,7 +50,7 @@ OUTCOMES = {
     "uvloop, trio and anyio 2": ({"orders": 1}, ""),
     "uvloop, trio and anyio 3": ({"orders": 6}, ""),
 }
-IN_OTHER_TESTS = {"Back-pressure", "Testing", FORKS}
+IN_OTHER_TESTS = {"Back-pressure", "Testing 1", "Testing 2", FORKS}
 
 
 def records(kafka: FakeKafka) -> dict[str, int]:
@@ -109,20 +109,41 @@ def test_a_child_has_a_producer_of_its_own() -> None:
     ("topic", "ending"), [("orders", "2 passed"), ("elsewhere", "2 failed")], ids=["as shown", "broken"]
 )
 def test_the_tests_that_are_shown_run_as_in_a_users_project(tmp_path: Path, topic: str, ending: str) -> None:
-    shown = EXAMPLES["Testing"].replace('wait("orders"', f'wait("{topic}"')
+    shown = EXAMPLES["Testing 1"].replace('wait("orders"', f'wait("{topic}"')
     (tmp_path / "test_shown.py").write_text(shown, encoding="utf-8")
+    printed = run_as_a_user(tmp_path, "-o", "asyncio_default_fixture_loop_scope=function")
+    assert ending in printed, printed
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("scope", "ending"), [("session", "2 passed"), ("function", "ScopeMismatch")], ids=["as shown", "without"]
+)
+def test_a_producer_that_tests_share_needs_the_loop_scope_that_is_shown(
+    tmp_path: Path, scope: str, ending: str
+) -> None:
+    (settings,) = re.findall(r"^```toml\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
+    assert settings.count('"session"') == 2
+    (tmp_path / "pyproject.toml").write_text(settings.replace("session", scope), encoding="utf-8")
+    (tmp_path / "test_shown.py").write_text(EXAMPLES["Testing 2"], encoding="utf-8")
+    printed = run_as_a_user(tmp_path)
+    assert ending in printed, printed
+
+
+def run_as_a_user(folder: Path, *options: str) -> str:
+    """Run the tests of a folder as in a user's project; what pytest prints."""
     plugins = [*("-p", "pytest_penstock"), *("-p", "pytest_asyncio.plugin"), *("-p", "no:cacheprovider")]
-    settings = ["-o", "asyncio_default_fixture_loop_scope=function", "-o", "asyncio_debug=true"]
+    settings = ["-o", "asyncio_debug=true", *options]
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "--strict-markers", "-W", "error", *plugins, *settings, "."],
         env={**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"},
-        cwd=tmp_path,
+        cwd=folder,
         capture_output=True,
         text=True,
         timeout=100,
         check=False,
     )
-    assert ending in done.stdout, done.stdout + done.stderr
+    return done.stdout + done.stderr
 
 
 def test_calls_that_are_named_exist() -> None:
@@ -142,7 +163,7 @@ def test_errors_that_are_named_exist() -> None:
 def test_options_that_are_named_exist() -> None:
     from penstock.config.keys import KEYS
 
-    named = set(re.findall(r"`([a-z]+(?:\.[a-z]+)+)`", PAGE)) - {"penstock.producer"}
+    named = set(re.findall(r"`([a-z]+(?:\.[a-z]+)+)`", PAGE)) - {"penstock.producer", "pyproject.toml"}
     named -= {name for name in named if name.startswith("asyncio.")}
     assert named
     assert named <= set(KEYS)

@@ -434,3 +434,26 @@ def test_the_formatter_of_the_page_makes_json(records: Any) -> None:
     line = json.loads(space["JsonLines"]().format(records()[0]))
     assert (line["text"], line["kafka_event"], line["kafka_topic"]) == ("it raised", "callback-failed", "t")
     assert "ValueError" in line["traceback"]
+
+
+@pytest.mark.parametrize(("options", "limit"), [({}, ""), ({"retries": 5}, " of 5")], ids=["default", "set"])
+def test_the_line_of_the_page_is_what_is_logged(
+    options: dict[str, Any], limit: str, records: Callable[..., list[logging.LogRecord]]
+) -> None:
+    page = (DOCS / "logging.md").read_text(encoding="utf-8")
+    assert "`(attempt 1 of 5)`" in page
+    shown = json.loads(re.findall(r"^```json\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)[0])
+    with FakeKafka(topics={"orders": 4}) as kafka:
+        producer = Producer(bootstrap_servers=kafka.bootstrap_servers, client_id="orders", **options)
+        with producer:
+            producer.send("orders", b"1", partition=3).result(SOON)
+            kafka.add_fault(Fault(api="Produce", error=NOT_LEADER))
+            producer.send("orders", b"2", partition=3).result(SOON)
+    (record,) = (each for each in records() if getattr(each, "kafka_event", "") == "batch-retried")
+    text = shown["text"].replace("12 records", "1 record").replace("(attempt 1)", f"(attempt 1{limit})")
+    assert record.getMessage().startswith(text.removesuffix("..."))
+    fixed = {"time", "text", "level", "logger", "kafka_records"}
+    assert {name: value for name, value in vars(record).items() if name in shown.keys() - fixed} == {
+        name: value for name, value in shown.items() if name not in fixed
+    }
+    assert (record.levelname, record.name) == (shown["level"], shown["logger"])

@@ -8,7 +8,9 @@ import json
 import re
 import runpy
 import tomllib
+from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from fix_patience import why_it_waited
@@ -61,6 +63,27 @@ def test_the_reference_leaves_out_names_that_only_other_clients_have(cls: type) 
     assert left_out == {name for name in mine if not name.startswith("__") and not hasattr(cls, name)}
 
 
+# ---- the page of the changelog
+
+
+def test_the_page_of_the_changelog_has_its_whole_text_and_links_that_lead_somewhere() -> None:
+    read = runpy.run_path(str(DOCS / "_site" / "links_to_the_top.py"))["_read"]
+    content = [(DOCS / "changelog.md").read_text(encoding="utf-8")]
+    read(SimpleNamespace(srcdir=str(DOCS), env=SimpleNamespace(note_dependency=str)), "changelog", content)
+    whole = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+    text = re.compile(r"\]\([^)]*\)")  # but for the targets of links
+    assert text.sub("", content[0]) == text.sub("", whole)
+    pages = re.findall(r"\]\(([\w/.-]+\.md)(?:#[\w-]*)?\)", content[0])
+    assert len(pages) == whole.count("](") > 10
+    assert [page for page in pages if not (DOCS / page).is_file()] == []
+
+
+def test_a_release_begins_with_a_summary() -> None:
+    newest = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8").split("\n## ")[1]
+    lines = newest.split("\n### ")[0].splitlines()
+    assert 5 <= sum(line.startswith("- **") for line in lines) <= 8
+
+
 # ---- the page of error texts
 
 
@@ -101,11 +124,42 @@ def large_value() -> None:
         producer.send("orders", bytes(2_000_000))
 
 
+def to_no_name() -> None:
+    Producer(bootstrap_servers="no-such-host.invalid:9092")
+
+
+def after_the_end() -> None:
+    producer = MockProducer()
+    producer.close()
+    producer.send("orders", b"1")
+
+
+def with_tls(listener: str, **client: str) -> None:
+    with FakeKafka(topics={"orders": 1}, security=listener) as kafka:
+        options = {"max.block.ms": 20_000, **kafka.client_options(), **client}
+        with Producer({name: value for name, value in options.items() if value}) as producer:
+            producer.send("orders", b"1").result(20)
+
+
 # Texts that are put together: what makes the code say them.
 PROVOKED = {
     "cannot connect to bootstrap server ...: connection refused": to_nobody,
     "cannot serialize the value ...: BytesSerializer takes bytes or None, not str": text_as_value,
     "the record for topic ... takes up to ... bytes, more than max.request.size allows": large_value,
+    "none of the bootstrap.servers can be resolved": to_no_name,
+    "the producer is closed": after_the_end,
+    "the peer closed the connection during the TLS handshake": partial(
+        with_tls, "PLAINTEXT", **{"security.protocol": "SSL"}
+    ),
+    "... expects TLS at this port": partial(
+        with_tls,
+        "SSL",
+        **{"security.protocol": "PLAINTEXT", "ssl.truststore.location": "", "ssl.truststore.type": ""},
+    ),
+    "the broker's certificate ... is not signed by a CA that is trusted here": partial(
+        with_tls, "SSL", **{"ssl.truststore.location": "", "ssl.truststore.type": ""}
+    ),
+    "authentication by ... failed": partial(with_tls, "SASL_PLAINTEXT", **{"sasl.password": "wrong"}),
 }
 # Not ours: Spark and Python say them.
 OF_OTHERS = {

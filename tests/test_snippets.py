@@ -21,6 +21,7 @@ ELSEWHERE = {
     "arrow.md": "test_arrow_docs.py",
     "asyncio.md": "test_asyncio_docs.py",
     "errors.md": "test_error_docs.py",
+    "glass-box.md": "watching/glass_box/test_docs.py",
     "pipeline.md": "spark/pipeline/test_docs.py",
     "security.md": "test_security_docs.py",
     "spark.md": "spark/test_snippets.py",
