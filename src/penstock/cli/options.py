@@ -28,6 +28,10 @@ class CommandError(Exception):
     """A command cannot go on; the text is for the user and complete: cause and way out."""
 
 
+class UsageError(CommandError):
+    """The command line is wrong, which the parser cannot see."""
+
+
 class DeliveryLike(Protocol):
     """What the commands need of a Delivery."""
 

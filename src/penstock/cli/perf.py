@@ -27,6 +27,7 @@ from penstock.cli.options import (
     producer_config,
     tell_pages,
 )
+from penstock.cli.values import at_least, rate
 from penstock.errors import KafkaError
 
 if TYPE_CHECKING:
@@ -59,21 +60,23 @@ def add_parser(subparsers: SubParsers) -> None:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--topic", required=True)
-    parser.add_argument("--num-records", required=True, type=_positive, metavar="N")
+    parser.add_argument("--num-records", required=True, type=at_least(1), metavar="N")
     payload = parser.add_mutually_exclusive_group(required=True)
-    payload.add_argument("--record-size", type=_positive, metavar="BYTES", help="random values of that size")
+    payload.add_argument(
+        "--record-size", type=at_least(1), metavar="BYTES", help="random values of that size"
+    )
     payload.add_argument(
         "--payload-file", type=Path, metavar="FILE", help="the lines of a file, in turn, as values"
     )
     parser.add_argument(
         "--throughput",
-        type=float,
+        type=rate,
         default=-1.0,
         metavar="R",
         help="at most R records a second (default: no limit)",
     )
     parser.add_argument(
-        "--warmup", type=_not_negative, default=0, metavar="N", help="records sent first, and not counted"
+        "--warmup", type=at_least(0), default=0, metavar="N", help="records sent first, and not counted"
     )
     parser.add_argument(
         "--latency",
@@ -88,18 +91,6 @@ def add_parser(subparsers: SubParsers) -> None:
     add_producer_arguments(parser)
     add_watch_argument(parser)
     parser.set_defaults(func=run)
-
-
-def _not_negative(text: str) -> int:
-    if not text.isdecimal():
-        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from 0 up")
-    return int(text)
-
-
-def _positive(text: str) -> int:
-    if _not_negative(text) == 0:
-        raise argparse.ArgumentTypeError("must be at least 1")
-    return int(text)
 
 
 class Reporter:

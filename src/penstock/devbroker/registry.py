@@ -295,10 +295,7 @@ class Registry:
         os.replace(scratch, path)
 
     def _state_path(self, name: str) -> Path:
-        if not _NAME.fullmatch(name):
-            raise DevBrokerError(
-                f"{name!r} is no name for a cluster: letters, digits, '.', '_' and '-' make one"
-            )
+        check_name(name)
         return self._folder / f"{name}.json"
 
     def _default_data_dir(self, name: str) -> Path:
@@ -311,6 +308,19 @@ class Registry:
         with open(path, "w", encoding="ascii") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             yield
+
+
+def check_name(name: str) -> None:
+    """See that a cluster can have that name, which is also the name of files.
+
+    Raises:
+        DevBrokerError: It cannot.
+    """
+    if not _NAME.fullmatch(name):
+        raise DevBrokerError(
+            f"{name!r} is no name for a cluster: letters, digits, '.', '_' and '-' make one, at most 64 of them, and a "
+            "letter or digit is first"
+        )
 
 
 def delete_cluster_data(folder: Path) -> None:

@@ -235,9 +235,12 @@ def _wait_for_interrupt(cluster: DevCluster) -> None:
 
 
 def _records(text: str) -> int:
-    number = int(text.replace("_", "").replace(",", ""))
+    try:
+        number = int(text.replace("_", "").replace(",", ""))
+    except ValueError:
+        number = 0
     if number < _FEWEST_RECORDS:
         raise argparse.ArgumentTypeError(
-            f"{text} is less than {_FEWEST_RECORDS}, the fewest that can be shown"
+            f"it must be a whole number, at least {_FEWEST_RECORDS} so that each task has events, not {text!r}"
         )
     return number
