@@ -197,6 +197,15 @@ def test_payload_file_goes_round(run: Callable[..., int], fake: FakeProducer, tm
     assert [record.value for record in fake.sent] == [b"one", b"two", b"one", b"two", b"one"]
 
 
+def test_a_payload_file_that_cannot_be_read(run: Callable[..., int], tmp_path: Path) -> None:
+    for file, why in ((tmp_path / "nope", "No such file or directory"), (tmp_path, "Is a directory")):
+        with pytest.raises(CommandError) as caught:
+            run("--num-records", "5", "--payload-file", str(file))
+        assert str(caught.value) == (
+            f"cannot read the payload file {str(file)!r}: {why}. Check its name; --record-size sends random values"
+        )
+
+
 def test_payload_file_without_lines(run: Callable[..., int], tmp_path: Path) -> None:
     file = tmp_path / "payloads"
     file.write_bytes(b"\n")

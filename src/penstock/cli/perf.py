@@ -253,17 +253,25 @@ def payloads_of(args: argparse.Namespace) -> list[bytes]:
     """The values to send in turn.
 
     Raises:
-        CommandError: the payload file has no lines.
+        CommandError: the payload file cannot be read, or has no lines.
     """
     if args.payload_file is None:
         generator = random.Random(0)  # the same payloads in every run, so that runs can be compared
         count = max(1, min(1024, POOL_BYTES // args.record_size))
         letters = bytes(65 + value % 26 for value in range(256))
         return [generator.randbytes(args.record_size).translate(letters) for _ in range(count)]
-    with args.payload_file.open("rb") as stream:
-        found = [line for line in lines.read_lines(stream) if line]
+    name = repr(str(args.payload_file))
+    try:
+        with args.payload_file.open("rb") as stream:
+            found = [line for line in lines.read_lines(stream) if line]
+    except OSError as error:
+        raise CommandError(
+            f"cannot read the payload file {name}: {error.strerror}. Check its name; --record-size sends random values"
+        ) from error
     if not found:
-        raise CommandError(f"{args.payload_file} has no lines to send (name a file with one payload a line)")
+        raise CommandError(
+            f"the payload file {name} has no lines to send (name a file with one payload a line)"
+        )
     return found
 
 
