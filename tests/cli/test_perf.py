@@ -68,6 +68,11 @@ def test_final_line_is_worded_like_kafkas(
     )
 
 
+def test_one_record_is_told_as_one(run: Callable[..., int], capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("--num-records", "1", "--record-size", "1") == 0
+    assert capsys.readouterr().out.startswith("1 record sent, ")
+
+
 def test_rate_is_kept(
     run: Callable[..., int], pacer: VirtualPacer, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -160,7 +160,8 @@ def result_of(stats: Stats, seconds: float, cpu_seconds: float) -> Result:
 def result_text(result: Result) -> str:
     """One line, in the words of Kafka's tool."""
     rate, megabytes = result.records_per_second, result.mb_per_second
-    text = f"{result.acknowledged} records sent, {rate:.1f} records/sec ({megabytes:.2f} MB/sec)"
+    noun = "record" if result.acknowledged == 1 else "records"
+    text = f"{result.acknowledged} {noun} sent, {rate:.1f} records/sec ({megabytes:.2f} MB/sec)"
     return f"{text}{latency_text(result.latency)}."
 
 
