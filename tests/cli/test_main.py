@@ -247,8 +247,8 @@ def test_a_misspelled_option_is_told_with_the_one_that_was_meant(
     ("words", "told"),
     [
         (
-            "prodce",
-            "penstock: error: unknown command 'prodce'; did you mean 'produce'? (see 'penstock --help')",
+            "producce",
+            "penstock: error: unknown command 'producce'; did you mean 'produce'? (see 'penstock --help')",
         ),
         (
             "xyz",
