@@ -20,6 +20,7 @@ from bench.machine import describe_machine
 from bench.model import BenchError, Results
 from bench.runner import BROKER_HEAP_MB, BROKER_PROPERTIES, Tell, last_line, run_groups
 from bench.studies import Context, Study, all_studies
+from bench.words import counted
 from penstock.devbroker import DevBrokerError, DevCluster
 
 RESULTS = Path(__file__).resolve().parent / "results"
@@ -120,11 +121,11 @@ def _run_studies(studies: list[Study], context: Context, deadline: float) -> Non
 
 
 def _announce(choice: _Choice, plan: Plan, limit: float, tell: Tell) -> None:
-    fixed = f"{plan.records:,} records" if plan.records else f"{plan.seconds:g} s"
+    fixed = counted(plan.records, "record") if plan.records else f"{plan.seconds:g} s"
     total = minutes(choice.seconds(plan.seconds))
-    tell(f"about {total} minutes (at most {limit:g}): {plan.rounds} rounds, runs of {fixed}")
+    tell(f"about {total} minutes (at most {limit:g}): {counted(plan.rounds, 'round')}, runs of {fixed}")
     for name, entries in plan.groups().items():
-        tell(f"  {minutes(group_seconds(plan, entries)):>6}  {name}: {len(entries)} runs a round")
+        tell(f"  {minutes(group_seconds(plan, entries)):>6}  {name}: {counted(len(entries), 'run')} a round")
     for study in choice.studies:
         tell(f"  {minutes(study.seconds(plan)):>6}  {study.name}")
 

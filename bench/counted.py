@@ -12,6 +12,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 
 from bench.in_memory import InlineProducer
+from bench.words import counted
 from penstock import Delivery
 
 COUNTED_FUNCTION = (
@@ -39,7 +40,7 @@ def main(arguments: Sequence[str]) -> None:
         ascii(_Counted(lambda: send_chunks(records // chunk)))  # see COUNTED_FUNCTION
         sent = WARM_UP_CHUNKS * chunk + records
         if inline.broker.records != sent:
-            raise RuntimeError(f"{inline.broker.records} of {sent} records arrived")
+            raise RuntimeError(f"{inline.broker.records} of {counted(sent, 'record')} arrived")
     finally:
         inline.close()
 

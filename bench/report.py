@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from bench.bars import BARS
 from bench.figures import LATENCY, Figure, Row, judge, ratios, rows
 from bench.model import Case, Results
+from bench.words import counted
 
 _NOTES = """\
 Ratios are medians of the rounds, with the smallest and the largest round in brackets; rates by themselves are for
@@ -65,7 +66,7 @@ def _case(results: Results, case: Case, found: list[Row]) -> Iterator[str]:
         yield f"  {'':<{width}}  {'M records/s':>20}  {'CPU us/record':>20}  {'RSS MiB':>7}"
     for row in found:
         yield f"  {titles[row.contender]:<{width}}{_figures(case, row)}" + (
-            f"  NOT VALID: {row.lost:,} records lost or doubled" if row.lost else ""
+            f"  NOT VALID: {counted(row.lost, 'record')} lost or doubled" if row.lost else ""
         )
     for name, why in failures.items():
         yield f"  {name:<{width}}  failed: {why}"

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from bench.model import BenchError, Job, Timing
+from bench.words import counted
 
 FIRST_SECONDS = 30.0  # for the first record, at most
 RUN_OVERHEAD_SECONDS = 1.3  # start-up, counting, and looking at the outcomes afterwards
@@ -165,7 +166,7 @@ def expect(acknowledged: int, wanted: int, failed: int = 0) -> None:
         BenchError: one was not.
     """
     if failed or acknowledged != wanted:
-        raise BenchError(f"{acknowledged} of {wanted} records acknowledged, {failed} failed")
+        raise BenchError(f"{acknowledged} of {counted(wanted, 'record')} acknowledged, {failed} failed")
 
 
 def in_threads(task: Task, send: Callable[[int], None]) -> None:

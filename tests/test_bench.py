@@ -67,7 +67,7 @@ def test_who_lost_a_record_is_compared_with_nobody(results: Results) -> None:
     assert ratios(results) == []
     assert judge(results, FASTER_THAN_JAVA).word == "not measured"
     assert [row.lost for row in rows(results)] == [1, 0]
-    assert "NOT VALID: 1 records" in report.table(results)
+    assert "NOT VALID: 1 record lost" in report.table(results)
     assert "not valid" in chart.svg(results)
 
 

@@ -100,7 +100,7 @@ def count_committed(server: str, topic: str, start: Mapping[int, int]) -> Counte
             if not counted.undecided:
                 return counted
             if time.monotonic() > deadline:
-                raise BenchError(f"{counted.undecided.total():,} records of {topic} are in open transactions")
+                raise BenchError(f"open transactions hold records of {topic}: {counted.undecided.total():,}")
             time.sleep(0.05)
 
 

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSource, DataSourceArrowWriter, WriterCommitMessage
 
+from bench.words import counted
+
 if TYPE_CHECKING:
     from pyarrow import RecordBatch
 
@@ -52,4 +54,4 @@ class CountingWriter(DataSourceArrowWriter):
         """See that none is missing."""
         found = sum(message.rows for message in messages)
         if found != self._expected:
-            raise ValueError(f"{found} of {self._expected} rows")
+            raise ValueError(f"{found} of {counted(self._expected, 'row')}")

@@ -97,8 +97,18 @@ def test_a_running_cluster_does_not_take_other_options(
     assert run("start", "--port", str(port)) == 0
     assert run("start", *options) == 1
     shown = capsys.readouterr().err
-    assert f"cluster 'default' runs already, so that {named} would have no effect" in shown
+    assert f"cluster 'default' runs already, so that {named} would have no effect. It has Kafka " in shown
+    assert f", 1 node at 127.0.0.1:{port}, no secured listeners, data in " in shown
+    assert "stop it first with `penstock broker stop --name default`" in shown
     assert run("start", "--port", str(port), "--nodes", "1") == 0  # as it is
+
+
+def test_the_settings_of_a_cluster_name_its_security() -> None:
+    node = NodeRecord(1, 9092, ProcessRef(2**22 + 1, "long ago"), "/d/server.log")
+    record = ClusterRecord("sec", (node, node), "/d", True, 0.0, security="all")
+    told = record.settings
+    assert "2 nodes at 127.0.0.1:9092,127.0.0.1:9092, --security all" in told
+    assert told.endswith("--security all, data in /d, deleted on stop")
 
 
 def test_another_port_than_the_usual_one_is_told(

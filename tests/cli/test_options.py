@@ -8,9 +8,11 @@ from pathlib import Path
 import pytest
 from cli.support import FakeProducer
 
+from penstock import Producer
 from penstock.cli.main import describe_error
 from penstock.cli.options import close_producer, parse_option, producer_config
 from penstock.config.config import ProducerConfig
+from penstock.control.client import ControlSettings
 from penstock.errors import ConfigError
 
 Parse = Callable[..., argparse.Namespace]
@@ -87,6 +89,60 @@ def test_a_secret_on_the_command_line_is_refused(parse: Parse, name: str) -> Non
 def test_file_that_cannot_be_read(parse: Parse, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"missing\.properties"):
         producer_config(parse("produce", "t", "--config", str(tmp_path / "missing.properties")))
+
+
+def test_a_file_of_json_is_told_with_what_is_needed(parse: Parse, tmp_path: Path) -> None:
+    file = tmp_path / "producer.json"
+    file.write_text('\n{\n  "linger.ms": 5\n}\n')
+    told = f"cannot read the properties file {str(file)!r}: it is JSON; each line must be name=value, for example "
+    for read in (
+        lambda: producer_config(parse("produce", "t", "--config", str(file))),
+        lambda: Producer(str(file)),
+    ):
+        with pytest.raises(ConfigError) as caught:
+            read()
+        assert str(caught.value).startswith(told)
+
+
+@pytest.mark.parametrize(
+    ("lines", "words", "told"),
+    [
+        (
+            "# dev\nlinger_ms=soon",
+            (),
+            "linger.ms must be a whole number, not 'soon' (str) (line 2 of {file!r})",
+        ),
+        ("\n\nlingr.ms=5", (), "unknown option 'lingr.ms'; did you mean 'linger.ms'? (line 3 of {file!r})"),
+        ("linger.ms=5", ("-X", "linger.ms=x"), "linger.ms must be a whole number, not 'x' (str)"),
+        ("bootstrap.servers=a", ("-b", "b"), "bootstrap.servers='b' is not allowed; allowed: one or more"),
+        ("bootstrap.servers=a", (), "(line 1 of {file!r})"),
+    ],
+)
+def test_a_wrong_option_of_a_file_is_told_with_its_line(
+    parse: Parse, tmp_path: Path, lines: str, words: tuple[str, ...], told: str
+) -> None:
+    file = tmp_path / "producer.properties"
+    file.write_text(lines)
+    config = producer_config(parse("produce", "t", "--config", str(file), *words))
+    with pytest.raises(ConfigError) as caught:
+        ProducerConfig.from_user(config)
+    assert told.format(file=str(file)) in str(caught.value)
+    assert ("(line " in str(caught.value)) is ("{file" in told)
+
+
+def test_a_wrong_option_of_a_file_is_told_with_its_line_where_no_producer_is(
+    parse: Parse, tmp_path: Path
+) -> None:
+    file = tmp_path / "client.properties"
+    file.write_text("linger.ms=x\nrequest.timeout.ms=soon\nsocket.timeout.ms=5\n")
+    config = producer_config(parse("recover", "--config", str(file)))
+    with pytest.raises(ConfigError) as caught:
+        ControlSettings.from_config(config)
+    assert str(caught.value).endswith(f"use 'request.timeout.ms' here (line 3 of {str(file)!r})")
+    del config["socket.timeout.ms"]
+    with pytest.raises(ConfigError) as caught:
+        ControlSettings.from_config(config)
+    assert str(caught.value).endswith(f"(line 2 of {str(file)!r})")
 
 
 def test_several_unknown_options_are_told_apart_in_the_one_line_of_a_command() -> None:

@@ -68,6 +68,11 @@ def test_final_line_is_worded_like_kafkas(
     )
 
 
+def test_one_record_is_told_as_one(run: Callable[..., int], capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("--num-records", "1", "--record-size", "1") == 0
+    assert capsys.readouterr().out.startswith("1 record sent, ")
+
+
 def test_rate_is_kept(
     run: Callable[..., int], pacer: VirtualPacer, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -195,6 +200,15 @@ def test_payload_file_goes_round(run: Callable[..., int], fake: FakeProducer, tm
     file.write_bytes(b"one\n\ntwo\n")
     assert run("--num-records", "5", "--payload-file", str(file)) == 0
     assert [record.value for record in fake.sent] == [b"one", b"two", b"one", b"two", b"one"]
+
+
+def test_a_payload_file_that_cannot_be_read(run: Callable[..., int], tmp_path: Path) -> None:
+    for file, why in ((tmp_path / "nope", "No such file or directory"), (tmp_path, "Is a directory")):
+        with pytest.raises(CommandError) as caught:
+            run("--num-records", "5", "--payload-file", str(file))
+        assert str(caught.value) == (
+            f"cannot read the payload file {str(file)!r}: {why}. Check its name; --record-size sends random values"
+        )
 
 
 def test_payload_file_without_lines(run: Callable[..., int], tmp_path: Path) -> None:

@@ -249,7 +249,7 @@ def test_a_deprecated_option_is_told_once(one_line: str, caplog: pytest.LogCaptu
 def test_a_wrong_option_is_told_before_anybody_is_asked(
     one_line: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["produce", "orders", one_line, "-b", NOBODY_LISTENS, "-X", "lingre.ms=5"]) == 1
+    assert main(["produce", "orders", one_line, "-b", NOBODY_LISTENS, "-X", "lingre.ms=5"]) == 2
     (line,) = capfd.readouterr().err.splitlines()
     assert "lingre.ms" in line
 

@@ -195,7 +195,7 @@ def test_what_may_pass_is_to_be_tried_again(sinks: FakeSinks, capsys: pytest.Cap
 def test_loss_is_accepted_for_one_sink_only(sinks: FakeSinks, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["recover", "--sink-id", "orders", "--accept-loss"]) == 0
     assert sinks.rolled == [(KEY, True)]
-    assert main(["recover", "--all", "--accept-loss"]) == 1
+    assert main(["recover", "--all", "--accept-loss"]) == 2
     assert "one sink at a time" in capsys.readouterr().err
 
 
@@ -210,17 +210,17 @@ def test_json_is_a_line_for_each_sink(sinks: FakeSinks, capsys: pytest.CaptureFi
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "said", "exit_code"),
     [
-        (["--sink-id", "nothing"], "no sink called 'nothing' has written to penstock-sink-log"),
-        (["--sink-id", "batch", "--run-id", "r1"], "with the run 'r1'"),
-        (["--run-id", "r1"], "give --sink-id as well"),
+        (["--sink-id", "nothing"], "no sink called 'nothing' has written to penstock-sink-log", 1),
+        (["--sink-id", "batch", "--run-id", "r1"], "with the run 'r1'", 1),
+        (["--run-id", "r1"], "give --sink-id as well", 2),
     ],
 )
 def test_a_sink_that_is_not_there_is_an_error_with_a_way_out(
-    sinks: FakeSinks, capsys: pytest.CaptureFixture[str], words: list[str], said: str
+    sinks: FakeSinks, capsys: pytest.CaptureFixture[str], words: list[str], said: str, exit_code: int
 ) -> None:
-    assert main(["recover", *words]) == 1
+    assert main(["recover", *words]) == exit_code
     assert said in capsys.readouterr().err
     assert sinks.rolled == []
 

@@ -103,6 +103,12 @@ def test_the_summary_has_all_figures() -> None:
     )
 
 
+def test_one_row_of_a_partition_is_told_as_one() -> None:
+    stats = RunStats(pipeline=load_pipeline(DEFINITION), started=100.0, finished=110.0, outcome="done")
+    stats.add_sink_line(Fields({"batchId": 0, "partitions": {"orders": {"0": {"rows": 1, "endOffset": 1}}}}))
+    assert "  orders-0                    1  row, last offset 0" in list(summary_lines(stats))
+
+
 def test_the_summary_has_columns_also_with_long_names() -> None:
     stats = RunStats(pipeline=load_pipeline(DEFINITION), started=100.0, finished=110.0, outcome="done")
     topics = ("orders", "orders-rejected", "x" * 100)

@@ -186,7 +186,7 @@ def test_another_scheme_is_refused_before_anything_is_sent(
 ) -> None:
     monkeypatch.setenv("PENSTOCK_GLASS_BOX_TOKEN", TOKEN)
     with Listener(http_answer(STATE)) as listener:
-        assert main(["top", address_.format(listener.address), "--once"]) == 1
+        assert main(["top", address_.format(listener.address), "--once"]) == 2
         assert listener.requests == []
     assert (
         "is no address of a page: HOST:PORT, http://HOST:PORT/ or https://HOST/ is one"
@@ -589,7 +589,7 @@ def test_a_process_that_ends_while_somebody_looks_is_told(
     ],
 )
 def test_options_of_following(words: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["top", *words]) == 1
+    assert main(["top", *words]) == 2
     assert said in capsys.readouterr().err
 
 

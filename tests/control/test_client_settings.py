@@ -80,6 +80,18 @@ def test_what_means_nothing_here_is_not_even_looked_at(other: dict[str, Any]) ->
     assert ControlSettings.from_config(SERVERS | other) == ControlSettings.from_config(SERVERS)
 
 
+def test_all_names_of_another_client_are_told_at_once() -> None:
+    other = {"socket.timeout.ms": 5, "group.id": "readers", "metadata.broker.list": "a:1"}
+    with pytest.raises(ConfigError) as caught:
+        ControlSettings.from_config(other)
+    assert str(caught.value) == (
+        "2 unknown options:\n"
+        "  1. 'socket.timeout.ms', which is librdkafka's name; use 'request.timeout.ms' here\n"
+        "  2. 'metadata.broker.list', which is librdkafka's name; use 'bootstrap.servers' here"
+    )
+    assert caught.value.options == ("socket.timeout.ms", "metadata.broker.list")
+
+
 def test_none_is_the_same_as_not_given() -> None:
     nothing = {"request.timeout.ms": None, "security.protocol": None, "client_dns_lookup": None}
     assert ControlSettings.from_config(SERVERS | nothing) == ControlSettings.from_config(SERVERS)

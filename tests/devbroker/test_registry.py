@@ -149,6 +149,28 @@ def test_a_failed_start_leaves_no_record(registry: Registry, fake_java: Path) ->
     assert registry.records() == []
 
 
+def test_a_failed_start_leaves_no_folder(registry: Registry, fake_java: Path, tmp_path: Path) -> None:
+    (fake_java / "fail-start").touch()
+    folder = tmp_path / "new"
+    for wanted in (request(), request(data_dir=folder)):
+        with pytest.raises(DevBrokerError, match="no such option"):
+            registry.start(wanted)
+    assert not folder.exists()
+    assert list((tmp_path / "home" / "data").iterdir()) == []
+
+
+def test_a_failed_start_leaves_a_folder_that_was_there(
+    registry: Registry, fake_java: Path, tmp_path: Path
+) -> None:
+    folder = tmp_path / "mine"
+    registry.start(request(data_dir=folder))
+    registry.stop("default")
+    (fake_java / "fail-start").touch()
+    with pytest.raises(DevBrokerError, match="no such option"):
+        registry.start(request(data_dir=folder))
+    assert (folder / "cluster.json").exists()
+
+
 @pytest.mark.parametrize("name", ["", "../x", ".hidden", "a/b", "x" * 65, "a b"])
 def test_names_that_are_no_file_names_are_refused(tmp_path: Path, name: str) -> None:
     with pytest.raises(DevBrokerError, match="is no name for a cluster"):

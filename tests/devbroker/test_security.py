@@ -10,7 +10,7 @@ import pytest
 from penstock.config.properties import parse_properties
 from penstock.devbroker import DevBrokerError, DevCluster, security, settings
 from penstock.devbroker.certificates import Certificates
-from penstock.devbroker.security import CHOICES
+from penstock.devbroker.security import CHOICES, how_to_have
 from penstock.devbroker.settings import NodeAddress
 
 PORTS = {"TLS": 20011, "MTLS": 20012, "SASLTLS": 20013, "SASLPLAIN": 20014}
@@ -115,6 +115,27 @@ def test_a_java_without_keytool_is_named(fake_java: Path) -> None:
 def test_a_cluster_without_secured_listeners_says_so(fake_java: Path) -> None:
     with (
         DevCluster() as cluster,
-        pytest.raises(DevBrokerError, match=r"no access 'mtls'.*no secured listener"),
+        pytest.raises(
+            DevBrokerError, match=r"no access 'mtls'.*no secured listener\. Start one that has it: "
+        ),
     ):
         cluster.client_options("mtls")
+
+
+@pytest.mark.parametrize(
+    ("access", "choice"),
+    [
+        ("mtls", "mtls"),
+        ("ssl", "tls"),
+        ("sasl_plaintext-plain", "sasl-plain"),
+        ("sasl_ssl-scram-sha-512", "scram"),
+        ("sasl_ssl-oauthbearer", "oauth"),
+    ],
+)
+def test_a_way_to_connect_that_is_missing_is_told_with_the_start_that_has_it(
+    access: str, choice: str
+) -> None:
+    told = how_to_have(access)
+    assert f"DevCluster(security={choice!r})" in told
+    assert f"`penstock broker start --security {choice}`" in told
+    assert "There are ssl, mtls, sasl_ssl-plain, " in how_to_have("sasl_ssl-kerberos")

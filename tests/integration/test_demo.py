@@ -209,7 +209,7 @@ def test_the_number_of_records_is_checked(capsys: pytest.CaptureFixture[str]) ->
     assert build_parser().parse_args(["demo"]).func is demo.run
     with pytest.raises(SystemExit):
         build_parser().parse_args(["demo", "--records", "0"])
-    assert "less than 1000" in capsys.readouterr().err
+    assert "at least 1000" in capsys.readouterr().err
 
 
 def test_a_page_that_cannot_be_written_is_told_before_anything_starts(
@@ -217,7 +217,7 @@ def test_a_page_that_cannot_be_written_is_told_before_anything_starts(
 ) -> None:
     from penstock.cli.main import main
 
-    assert main(["demo", "--report", str(tmp_path / "nowhere" / "page.html")]) == 1
+    assert main(["demo", "--report", str(tmp_path / "nowhere" / "page.html")]) == 2
     assert "there is no folder" in capsys.readouterr().err
 
 

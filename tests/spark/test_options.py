@@ -89,6 +89,30 @@ def test_all_unknown_producer_options_are_named_at_once() -> None:
     assert "did you mean 'kafka.linger.ms'?" in str(raised.value)
 
 
+def test_all_unknown_options_of_a_write_are_named_at_once() -> None:
+    unknown = {
+        "topik": "t",
+        "zzzz": "1",
+        "qqqq": "2",
+        "linger.ms": "5",
+        "path": "/d",
+        "kafka.linger.mss": "5",
+    }
+    with pytest.raises(ConfigError) as raised:
+        parse_options(SERVERS | unknown, streaming=False)
+    assert raised.value.options == tuple(unknown)
+    first, *rest = str(raised.value).split("\n  ")
+    assert first == "6 unknown options:"
+    assert rest[0] == "1. 'topik'; did you mean 'topic'?"
+    assert rest[1].startswith("2. 'zzzz'; there are topic, delivery, sinkId, ")
+    assert rest[2:] == [
+        "3. 'qqqq'",
+        "4. 'linger.ms'; options of the producer start with kafka.: 'kafka.linger.ms'",
+        "5. 'path'; penstock writes to a topic: call save() without it, and set .option(\"topic\", ...)",
+        "6. 'kafka.linger.mss'; did you mean 'kafka.linger.ms'?",
+    ]
+
+
 def test_a_path_is_refused_in_the_words_of_a_streaming_query() -> None:
     with pytest.raises(ConfigError, match=r"call start\(\) without it"):
         parse(path="/data", streaming=True)

@@ -9,6 +9,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from penstock.cli.values import at_least, port
 from penstock.devbroker import RELEASES, DevBrokerError
 from penstock.devbroker.certificates import Certificates
 from penstock.devbroker.machine import is_free
@@ -19,6 +20,7 @@ from penstock.devbroker.registry import (
     NodeRecord,
     Registry,
     StartRequest,
+    check_name,
 )
 from penstock.devbroker.releases.probe import broker_answers
 from penstock.devbroker.security import CHOICES, USERS
@@ -63,10 +65,10 @@ def add_parser(subparsers: SubParsers) -> None:
         metavar="RELEASE",
         help=f"which Kafka: {', '.join(RELEASES)} (default: {KAFKA_VERSION}); those before 3.3 come with a ZooKeeper",
     )
-    start.add_argument("--nodes", type=_positive, metavar="N", help="number of brokers (default: 1)")
+    start.add_argument("--nodes", type=at_least(1), metavar="N", help="number of brokers (default: 1)")
     start.add_argument(
         "--port",
-        type=_port,
+        type=port,
         metavar="P",
         help="port of the first broker, the others follow it (default: that of the last start with this data, else "
         "9092, else any: the first that is free)",
@@ -77,7 +79,7 @@ def add_parser(subparsers: SubParsers) -> None:
     )
     place.add_argument("--ephemeral", action="store_true", help="keep no data: it is deleted on stop")
     start.add_argument(
-        "--heap-mb", type=_positive, metavar="MB", help=f"heap per broker (default: {DEFAULT_HEAP_MB})"
+        "--heap-mb", type=at_least(1), metavar="MB", help=f"heap per broker (default: {DEFAULT_HEAP_MB})"
     )
     start.add_argument(
         "--security",
@@ -251,25 +253,23 @@ def _name_option(name: str) -> str:
 
 
 def _add_name(parser: argparse._ActionsContainer) -> None:
-    parser.add_argument("--name", default="default", help="name of the cluster (default: default)")
+    parser.add_argument(
+        "--name", type=_name, default="default", help="name of the cluster (default: default)"
+    )
 
 
-def _positive(text: str) -> int:
-    number = int(text)
-    if number < 1:
-        raise argparse.ArgumentTypeError(f"{text} is less than 1")
-    return number
-
-
-def _port(text: str) -> int:
-    number = int(text)
-    if not 1 <= number <= 65535:
-        raise argparse.ArgumentTypeError(f"{text} is no port")
-    return number
+def _name(text: str) -> str:
+    try:
+        check_name(text)
+    except DevBrokerError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+    return text
 
 
 def _property(text: str) -> tuple[str, str]:
     name, mark, value = text.partition("=")
     if not mark or not name:
-        raise argparse.ArgumentTypeError(f"{text!r} is not KEY=VALUE")
+        raise argparse.ArgumentTypeError(
+            f"it must be KEY=VALUE, for example auto.create.topics.enable=false, not {text!r}"
+        )
     return name, value

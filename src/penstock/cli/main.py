@@ -1,27 +1,28 @@
 # SPDX-License-Identifier: Apache-2.0
 """The command `penstock`: joins the commands, and turns every error into one line and an exit code.
 
-Exit codes: 0 all went well; 1 it did not, and a line on standard error says why; 2 the command line is wrong; 130
-interrupted with Ctrl-C; 143 ended with SIGTERM, which does what Ctrl-C does.
+Exit codes: 0 all went well; 1 it did not, and a line on standard error says why; 2 the command line or an option of the
+producer is wrong; 130 interrupted with Ctrl-C; 143 ended with SIGTERM, which does what Ctrl-C does.
 """
 
 from __future__ import annotations
 
 import argparse
-import difflib
 import importlib
 import logging
 import os
 import signal
 import sys
 import threading
+import traceback
 from collections.abc import Sequence
 from types import FrameType, TracebackType
 from typing import Any, Self
 
 from penstock import _compiled
 from penstock._escaping import escaped, with_notes
-from penstock.cli.options import CommandError
+from penstock.cli.options import CommandError, UsageError
+from penstock.cli.parser import EXIT_USAGE, CommandParser
 from penstock.control.reach import is_answer
 from penstock.errors import (
     BootstrapError,
@@ -66,6 +67,9 @@ examples:
   penstock perf --topic test --num-records 1000000 --record-size 100
   penstock top                                see what producers do, live
   penstock COMMAND --help                     options and more examples
+
+exit codes: 0 all was done; 1 something was not; 2 the command line, or an option of the producer, is wrong;
+130 after Ctrl-C; 143 after SIGTERM. `penstock run` also has 3: a row did not meet an expectation.
 """
 
 
@@ -75,7 +79,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     args = parser.parse_args(argv)
     if getattr(args, "func", None) is None:
         parser.print_help(sys.stderr)
-        return 2
+        return EXIT_USAGE
     debug = bool(getattr(args, "debug", False))
     handler = logging.StreamHandler()
     handler.setFormatter(
@@ -135,10 +139,19 @@ def _run(args: argparse.Namespace, *, debug: bool) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return EXIT_FAILED
     except Exception as error:
-        if debug:
+        exit_code = EXIT_USAGE if _is_wrong_use(error) else EXIT_FAILED
+        if not debug:
+            report_error(error)
+        elif exit_code == EXIT_FAILED:
             raise
-        report_error(error)
-        return EXIT_FAILED
+        else:
+            traceback.print_exception(error)
+        return exit_code
+
+
+def _is_wrong_use(error: Exception) -> bool:
+    """Whether what the user wrote is wrong. A name that cannot be resolved may be right a moment later."""
+    return isinstance(error, ConfigError | UsageError) and not isinstance(error, BootstrapError)
 
 
 class _OneLine(logging.Formatter):
@@ -152,7 +165,7 @@ class _OneLine(logging.Formatter):
 
 def build_parser() -> argparse.ArgumentParser:
     """The parser of the whole command line."""
-    parser = argparse.ArgumentParser(
+    parser = CommandParser(
         prog="penstock",
         description="A Kafka producer: send records, measure, and run a broker for development.",
         epilog=_EPILOG,
@@ -162,40 +175,12 @@ def build_parser() -> argparse.ArgumentParser:
         "--version", action=_ShowVersion, nargs=0, help="show the version and what runs, and exit"
     )
     add_debug_argument(parser)
-    subparsers = parser.add_subparsers(title="commands", metavar="COMMAND", parser_class=AnyOrderParser)
+    subparsers = parser.add_subparsers(title="commands", metavar="COMMAND")
     for name in _COMMANDS:
         importlib.import_module(f"penstock.cli.{name}").add_parser(subparsers)
     for subparser in subparsers.choices.values():
         add_debug_argument(subparser)
     return parser
-
-
-class AnyOrderParser(argparse.ArgumentParser):
-    """Takes options before, between and behind the other arguments: `produce TOPIC --format json FILE`."""
-
-    _within = False
-
-    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
-        """As the base class does, for arguments in any order; it calls this method again, and then itself."""
-        if self._within or self._subparsers is not None:
-            return super().parse_known_args(args, namespace)
-        self._within = True
-        try:
-            parsed, unknown = self.parse_known_intermixed_args(args, namespace)
-        finally:
-            self._within = False
-        if unknown:
-            # Here and not by the parser above, whose usage does not show this command's options.
-            self.error(f"unrecognized arguments: {' '.join(unknown)}{self._meant(unknown)}")
-        return parsed, unknown
-
-    def _meant(self, unknown: list[str]) -> str:
-        """The option that a misspelled one is most like, as a question; empty when there is none."""
-        names = [argument.partition("=")[0] for argument in unknown if argument.startswith("--")]
-        for name in names:
-            if close := difflib.get_close_matches(name, self._option_string_actions, n=1):
-                return f"; did you mean {close[0]}?"
-        return ""
 
 
 def add_debug_argument(parser: argparse.ArgumentParser) -> None:

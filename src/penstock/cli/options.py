@@ -13,6 +13,8 @@ from penstock.errors import ConfigError
 from penstock.types import RecordMetadata
 
 if TYPE_CHECKING:
+    from penstock.config.input import PlacedOptions
+
     SubParsers = argparse._SubParsersAction[argparse.ArgumentParser]  # noqa: SLF001  # it has no public name
 
 DEFAULT_BOOTSTRAP = "localhost:9092"
@@ -26,6 +28,10 @@ OnDelivery = Callable[[RecordMetadata | None, BaseException | None], None]
 
 class CommandError(Exception):
     """A command cannot go on; the text is for the user and complete: cause and way out."""
+
+
+class UsageError(CommandError):
+    """The command line is wrong, which the parser cannot see."""
 
 
 class DeliveryLike(Protocol):
@@ -138,7 +144,7 @@ def parse_option(text: str) -> tuple[str, str]:
     return name.strip(), value
 
 
-def producer_config(args: argparse.Namespace, defaults: Mapping[str, str] | None = None) -> dict[str, str]:
+def producer_config(args: argparse.Namespace, defaults: Mapping[str, str] | None = None) -> PlacedOptions:
     """Everything the user said, by dotted name. Later wins: defaults, --config, the environment, --watch, -X, -b.
 
     What the environment says is not in it: the producer asks for that where it has no option.
@@ -147,16 +153,20 @@ def producer_config(args: argparse.Namespace, defaults: Mapping[str, str] | None
         ConfigError: the properties file cannot be read, or -X has a secret that others could see.
     """
     from penstock.config.environment import GLASS_BOX, of_file
+    from penstock.config.input import PlacedOptions
 
-    config = {"bootstrap.servers": DEFAULT_BOOTSTRAP, **(defaults or {})}
+    config = PlacedOptions({"bootstrap.servers": DEFAULT_BOOTSTRAP, **(defaults or {})})
     if args.config is not None:
-        _override(config, of_file(read_config_file(args.config)))
+        found = read_config_file(args.config)
+        of_the_file = of_file(found)
+        _override(config, of_the_file)
+        config.places.update(_dotted({name: found.places[name] for name in of_the_file}))
     if getattr(args, "watch", False):
         _override(config, {GLASS_BOX: WATCH_ADDRESS})
     _refuse_secrets(dict(args.producer_options))
     _override(config, dict(args.producer_options))
     if args.bootstrap_server is not None:
-        config["bootstrap.servers"] = args.bootstrap_server
+        _override(config, {"bootstrap.servers": args.bootstrap_server})
     return config
 
 
@@ -172,29 +182,35 @@ def _refuse_secrets(options: Mapping[str, str]) -> None:
         )
 
 
-def _override(config: dict[str, str], more: Mapping[str, str]) -> None:
+def _override(config: PlacedOptions, more: Mapping[str, str]) -> None:
     """Put options in the place of those that mean the same, in whatever spelling, instead of contradicting them."""
     from penstock.config.names import try_meaning
 
     meanings = {try_meaning(name) or name for name in more}
     for name in [name for name in config if (try_meaning(name) or name) in meanings]:
         del config[name]
+        config.places.pop(name, None)
     config.update(_dotted(more))
 
 
-def read_config_file(path: Path) -> dict[str, str]:
-    """The options of a properties file.
+def read_config_file(path: Path) -> PlacedOptions:
+    """The options of a properties file, with their lines.
 
     Raises:
         ConfigError: it cannot be read.
     """
+    from penstock.config.input import PlacedOptions, place_in_file
     from penstock.config.properties import parse_properties, read_properties
 
     try:
         text = read_properties(str(path))
     except (OSError, ValueError) as error:  # ValueError: not UTF-8
         raise ConfigError(f"cannot read the properties file {str(path)!r}: {error}") from error
-    return {found.name: found.value for found in parse_properties(text, repr(str(path)))}
+    options = PlacedOptions({})
+    for found in parse_properties(text, repr(str(path))):
+        options[found.name] = found.value
+        options.places[found.name] = place_in_file(str(path), found.line)
+    return options
 
 
 def _dotted(options: Mapping[str, str]) -> dict[str, str]:

@@ -27,6 +27,7 @@ from penstock.cli.options import (
     producer_config,
     tell_pages,
 )
+from penstock.cli.values import at_least, rate
 from penstock.errors import KafkaError
 
 if TYPE_CHECKING:
@@ -59,21 +60,23 @@ def add_parser(subparsers: SubParsers) -> None:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--topic", required=True)
-    parser.add_argument("--num-records", required=True, type=_positive, metavar="N")
+    parser.add_argument("--num-records", required=True, type=at_least(1), metavar="N")
     payload = parser.add_mutually_exclusive_group(required=True)
-    payload.add_argument("--record-size", type=_positive, metavar="BYTES", help="random values of that size")
+    payload.add_argument(
+        "--record-size", type=at_least(1), metavar="BYTES", help="random values of that size"
+    )
     payload.add_argument(
         "--payload-file", type=Path, metavar="FILE", help="the lines of a file, in turn, as values"
     )
     parser.add_argument(
         "--throughput",
-        type=float,
+        type=rate,
         default=-1.0,
         metavar="R",
         help="at most R records a second (default: no limit)",
     )
     parser.add_argument(
-        "--warmup", type=_not_negative, default=0, metavar="N", help="records sent first, and not counted"
+        "--warmup", type=at_least(0), default=0, metavar="N", help="records sent first, and not counted"
     )
     parser.add_argument(
         "--latency",
@@ -88,18 +91,6 @@ def add_parser(subparsers: SubParsers) -> None:
     add_producer_arguments(parser)
     add_watch_argument(parser)
     parser.set_defaults(func=run)
-
-
-def _not_negative(text: str) -> int:
-    if not text.isdecimal():
-        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from 0 up")
-    return int(text)
-
-
-def _positive(text: str) -> int:
-    if _not_negative(text) == 0:
-        raise argparse.ArgumentTypeError("must be at least 1")
-    return int(text)
 
 
 class Reporter:
@@ -169,7 +160,8 @@ def result_of(stats: Stats, seconds: float, cpu_seconds: float) -> Result:
 def result_text(result: Result) -> str:
     """One line, in the words of Kafka's tool."""
     rate, megabytes = result.records_per_second, result.mb_per_second
-    text = f"{result.acknowledged} records sent, {rate:.1f} records/sec ({megabytes:.2f} MB/sec)"
+    noun = "record" if result.acknowledged == 1 else "records"
+    text = f"{result.acknowledged} {noun} sent, {rate:.1f} records/sec ({megabytes:.2f} MB/sec)"
     return f"{text}{latency_text(result.latency)}."
 
 
@@ -262,17 +254,25 @@ def payloads_of(args: argparse.Namespace) -> list[bytes]:
     """The values to send in turn.
 
     Raises:
-        CommandError: the payload file has no lines.
+        CommandError: the payload file cannot be read, or has no lines.
     """
     if args.payload_file is None:
         generator = random.Random(0)  # the same payloads in every run, so that runs can be compared
         count = max(1, min(1024, POOL_BYTES // args.record_size))
         letters = bytes(65 + value % 26 for value in range(256))
         return [generator.randbytes(args.record_size).translate(letters) for _ in range(count)]
-    with args.payload_file.open("rb") as stream:
-        found = [line for line in lines.read_lines(stream) if line]
+    name = repr(str(args.payload_file))
+    try:
+        with args.payload_file.open("rb") as stream:
+            found = [line for line in lines.read_lines(stream) if line]
+    except OSError as error:
+        raise CommandError(
+            f"cannot read the payload file {name}: {error.strerror}. Check its name; --record-size sends random values"
+        ) from error
     if not found:
-        raise CommandError(f"{args.payload_file} has no lines to send (name a file with one payload a line)")
+        raise CommandError(
+            f"the payload file {name} has no lines to send (name a file with one payload a line)"
+        )
     return found
 
 

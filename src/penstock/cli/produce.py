@@ -27,6 +27,7 @@ from penstock.cli.options import (
     producer_config,
     tell_pages,
 )
+from penstock.cli.values import at_least
 from penstock.errors import KafkaError, RecordTooLargeError, SerializationError
 
 if TYPE_CHECKING:
@@ -40,9 +41,11 @@ examples:
   penstock produce events events.jsonl --format json --key-field k --value-field v --headers-field h
   tail -f app.log | penstock produce logs -X linger.ms=100 -X compression.type=zstd --header host=web1
 
-exit code: 0 when every record was acknowledged (lines skipped on request do not count), 1 when one failed or the
-command could not do its work, 2 for a wrong command line, 130 after Ctrl-C and 143 after
-SIGTERM: what was accepted is then delivered, for at most 5 seconds.
+exit codes:
+  0    every record was acknowledged (lines skipped on request do not count)
+  1    a record was not, or the command could not do its work
+  2    the command line, or an option of the producer, is wrong
+  130  Ctrl-C, and 143 SIGTERM: what was accepted is delivered first, for at most 5 seconds
 """
 
 
@@ -72,7 +75,7 @@ def add_parser(subparsers: SubParsers) -> None:
         help="a header on every record, before those of the line; may be repeated",
     )
     record.add_argument(
-        "--partition", type=_not_negative, metavar="N", help="the partition, where the line names none"
+        "--partition", type=at_least(0), metavar="N", help="the partition, where the line names none"
     )
     parser.add_argument(
         "--on-bad-line",
@@ -116,14 +119,8 @@ def parse_header(text: str) -> tuple[str, bytes]:
     """NAME=VALUE of --header."""
     name, separator, value = text.partition("=")
     if not separator or not name:
-        raise argparse.ArgumentTypeError(f"{text!r} is not NAME=VALUE")
+        raise argparse.ArgumentTypeError(f"it must be NAME=VALUE, for example host=web1, not {text!r}")
     return name, value.encode()
-
-
-def _not_negative(text: str) -> int:
-    if not text.isdecimal():
-        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from 0 up")
-    return int(text)
 
 
 def line_format(args: argparse.Namespace) -> lines.LineFormat:

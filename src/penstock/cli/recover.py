@@ -21,7 +21,7 @@ from penstock.cli.left_over import (
     title,
     what_would_be_ended,
 )
-from penstock.cli.options import CommandError, add_producer_arguments, counted, producer_config
+from penstock.cli.options import CommandError, UsageError, add_producer_arguments, counted, producer_config
 from penstock.cli.reach import check_topics, patience_of
 from penstock.config.secrets import given_in_the_clear, is_secret_option
 from penstock.control import ControlClient
@@ -50,7 +50,7 @@ rolled forward: their transactions are committed, so that readers see the whole 
 anywhere, also while the sink's own driver runs or another `penstock recover` does the same.
 
 The exit code is 0 when no decided batch is left unfinished, and 1 when one is, when the log of a sink
-cannot be read, or when something went wrong.
+cannot be read, or when something went wrong. It is 2 when the command line, or an option of the client, is wrong.
 """
 _EPILOG = """\
 examples:
@@ -148,15 +148,15 @@ def run(args: argparse.Namespace) -> int:
 
 def _chosen_key(args: argparse.Namespace) -> str | None:
     if args.yes and not args.abort_left_over:
-        raise CommandError("--yes is for --abort-left-over")
+        raise UsageError("--yes is for --abort-left-over")
     if args.abort_left_over and (args.show or args.accept_loss):
-        raise CommandError("--abort-left-over does not go with --show or --accept-loss")
+        raise UsageError("--abort-left-over does not go with --show or --accept-loss")
     if args.run_id is not None and args.sink_id is None:
-        raise CommandError(
+        raise UsageError(
             "--run-id says which run of a sink is meant: give --sink-id as well (of a batch job: batch)"
         )
     if args.accept_loss and args.sink_id is None and args.sink_key is None:
-        raise CommandError("--accept-loss is for one sink at a time: name it with --sink-id or --sink-key")
+        raise UsageError("--accept-loss is for one sink at a time: name it with --sink-id or --sink-key")
     if args.sink_id is not None:
         return sink_key(args.sink_id, args.run_id)
     key: str | None = args.sink_key

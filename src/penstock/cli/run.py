@@ -215,7 +215,7 @@ def summary_lines(stats: RunStats) -> Iterator[str]:
         )
     for name, facts in partitions:
         offset = "" if facts.last_offset is None else f", last offset {facts.last_offset:,}"
-        yield line(name, count_text(facts.rows), f"rows{offset}")
+        yield line(name, count_text(facts.rows), f"{'row' if facts.rows == 1 else 'rows'}{offset}")
     rows = producer_rows(stats)
     if rows:
         yield "producers of all tasks that ended well:"

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import SplitResult, urlencode, urlsplit
 
 from penstock._escaping import escaped
-from penstock.cli.options import CommandError, counted
+from penstock.cli.options import CommandError, UsageError, counted
 
 if TYPE_CHECKING:
     from penstock.cli.options import SubParsers
@@ -141,17 +141,15 @@ def _show(args: argparse.Namespace, place: Place) -> int:
 
 def _check(args: argparse.Namespace) -> None:
     if args.key is not None and args.follow is None:
-        raise CommandError("--key needs --follow TOPIC, whose records may have the key")
+        raise UsageError("--key needs --follow TOPIC, whose records may have the key")
     if args.follow is not None and args.address is None:
-        raise CommandError("--follow needs ADDRESS; `penstock top` without it lists those that there are")
+        raise UsageError("--follow needs ADDRESS; `penstock top` without it lists those that there are")
     if "" in (args.follow, args.key):
-        raise CommandError(
-            "--follow and --key need a value; without --key any record of the topic is followed"
-        )
+        raise UsageError("--follow and --key need a value; without --key any record of the topic is followed")
     try:
         f"{args.follow}{args.key}".encode()
     except UnicodeEncodeError:  # what the system gave is no text in its encoding
-        raise CommandError(
+        raise UsageError(
             "--follow and --key take text in UTF-8; a key of other bytes cannot be followed by its value"
         ) from None
 
@@ -191,7 +189,7 @@ def _split(url: str) -> SplitResult:
     """The parts of an address at which a page can be.
 
     Raises:
-        CommandError: it is another one.
+        UsageError: it is another one.
     """
     try:
         split = urlsplit(url)
@@ -199,7 +197,7 @@ def _split(url: str) -> SplitResult:
             return split
     except ValueError:
         pass  # of a port or an IPv6 address
-    raise CommandError(f"{url} is no address of a page: HOST:PORT, http://HOST:PORT/ or https://HOST/ is one")
+    raise UsageError(f"{url} is no address of a page: HOST:PORT, http://HOST:PORT/ or https://HOST/ is one")
 
 
 def look(place: Place, width: int) -> list[str]:

@@ -39,6 +39,18 @@ _SECURITY = frozenset(SECURITY_NAMES)
 ConfigSource = Mapping[str, Any] | str | os.PathLike[str] | None
 
 
+class PlacedOptions(dict[str, str]):
+    """Options from several places, of which errors name those that are a line of a file.
+
+    Attributes:
+        places: by the names of options that are in a file: the line, as `place_in_file` writes it.
+    """
+
+    def __init__(self, options: Mapping[str, str]) -> None:
+        super().__init__(options)
+        self.places: dict[str, str] = {}
+
+
 class _Given(NamedTuple):
     """One option as the user gave it."""
 
@@ -102,13 +114,18 @@ def read_some(config: Mapping[str, Any], names: AbstractSet[str]) -> ReadOptions
         The value of each of `names`.
 
     Raises:
-        ConfigError: one of them is malformed, missing, given twice, or of a feature still to come.
+        ConfigError: some have another client's names; or one is malformed, missing, given twice, or of a feature still
+            to come.
     """
     given = []
+    unknown: list[UnknownName] = []
     for name, value in config.items():
-        canonical = try_name_among(name, names)
+        where = _place_of(config, name)
+        canonical = try_name_among(name, names, unknown, where)
         if canonical is not None and value is not None:
-            given.append(_Given(name, canonical, value, ""))
+            given.append(_Given(name, canonical, value, where))
+    if unknown:
+        raise unknown_options(unknown)
     return _complete(*_resolve(given), names)
 
 
@@ -158,9 +175,18 @@ def _from_mapping(
     for name, value in options.items():
         canonical = try_canonical_name(name)
         if canonical is None:
-            unknown.append(UnknownName(name, keyword))
+            unknown.append(UnknownName(name, keyword, _place_of(options, name)))
         else:
-            yield _Given(name, canonical, value, "")
+            yield _Given(name, canonical, value, _place_of(options, name))
+
+
+def _place_of(options: Mapping[str, Any], name: str) -> str:
+    return options.places.get(name, "") if isinstance(options, PlacedOptions) else ""
+
+
+def place_in_file(path: str, line: int) -> str:
+    """Where an option is, as the end of an error."""
+    return f" (line {line} of {path!r})"
 
 
 def _from_file(path: str, unknown: list[UnknownName]) -> Iterator[_Given]:
@@ -175,7 +201,7 @@ def _from_file(path: str, unknown: list[UnknownName]) -> Iterator[_Given]:
             error if isinstance(error, OSError) else None
         )
     for prop in parse_properties(text, repr(path)):
-        where = f" (line {prop.line} of {path!r})"
+        where = place_in_file(path, prop.line)
         canonical = try_canonical_name(prop.name)
         if canonical is None:
             unknown.append(UnknownName(prop.name, where=where))

@@ -223,15 +223,19 @@ def try_canonical_name(name: object) -> str | None:
     return _CANONICAL.get(_as_text(name))
 
 
-def try_name_among(name: object, wanted: AbstractSet[str]) -> str | None:
+def try_name_among(
+    name: object, wanted: AbstractSet[str], unknown: list[UnknownName], where: str = ""
+) -> str | None:
     """Give the dotted name of an option that is one of `wanted`, or an old name of one; None for all others.
 
     Args:
         name: as the user wrote it.
         wanted: dotted names.
+        unknown: takes the name if it means one of `wanted`, but is another client's name or another spelling.
+        where: the line of a file, for the error; else nothing.
 
     Raises:
-        ConfigError: it means one of `wanted`, but is another client's name or another spelling; names the one to use.
+        ConfigError: it is not a text.
     """
     text = _as_text(name)
     canonical = _CANONICAL.get(text)
@@ -239,9 +243,9 @@ def try_name_among(name: object, wanted: AbstractSet[str]) -> str | None:
         return canonical if _meant_by(canonical) in wanted else None
     other = OTHER_NAMES.get(_dotted(text))
     meant = (_squeezed_names().get(_squeeze(text)),) if other is None else other.here
-    if wanted.isdisjoint(meant):
-        return None
-    raise unknown_options([UnknownName(text)])
+    if not wanted.isdisjoint(meant):
+        unknown.append(UnknownName(text, where=where))
+    return None
 
 
 def try_meaning(name: str) -> str | None:
@@ -297,12 +301,14 @@ class UnknownName(NamedTuple):
         keyword: whether it was a keyword; a suggestion is then spelt as one.
         where: the line of a file, for the error; else nothing.
         prefix: what stands before all names of producer options there, such as "kafka."; it is not part of the name.
+        advice: what to write in its place, as the end of a sentence; None: what the table of options says.
     """
 
     name: str
     keyword: bool = False
     where: str = ""
     prefix: str = ""
+    advice: str | None = None
 
     @property
     def shown(self) -> str:
@@ -320,7 +326,8 @@ def unknown_options(names: Sequence[UnknownName]) -> ConfigError:
         names: one or more.
     """
     explained = [
-        f"{each.shown!r}{_advice(each.name, each.spell)}{each.where}" for each in names[:_MOST_EXPLAINED]
+        f"{each.shown!r}{_advice(each.name, each.spell) if each.advice is None else each.advice}{each.where}"
+        for each in names[:_MOST_EXPLAINED]
     ]
     if len(names) == 1:
         return ConfigError(f"unknown option {explained[0]}", names[0].shown)

@@ -44,7 +44,7 @@ def read_properties(path: str) -> str:
 
     Raises:
         OSError: it cannot be read.
-        ValueError: it is not UTF-8, too large, or the path cannot be one.
+        ValueError: it is not UTF-8, too large, JSON, or the path cannot be one.
     """
     with open(
         path, encoding="utf-8-sig", newline=""
@@ -52,6 +52,9 @@ def read_properties(path: str) -> str:
         text = file.read(MOST_CHARACTERS + 1)
     if len(text) > MOST_CHARACTERS:
         raise ValueError(f"it has more than {MOST_CHARACTERS} characters")
+    stripped = text.strip()
+    if stripped.startswith("{") and stripped.endswith("}"):
+        raise ValueError("it is JSON; each line must be name=value, for example linger.ms=20")
     return text
 
 

@@ -62,6 +62,7 @@ from penstock.devbroker.security import (
     accesses,
     client_options,
     format_arguments,
+    how_to_have,
     listener_properties,
     write_client_files,
 )
@@ -174,7 +175,7 @@ class DevCluster:
             if way.name == access:
                 return client_options(way, [node.address for node in self.nodes], _certificates(folder))
         known = ", ".join(way.name for way in self.accesses) or "none: it has no secured listener"
-        raise DevBrokerError(f"the cluster has no access {access!r}; it has {known}")
+        raise DevBrokerError(f"the cluster has no access {access!r}; it has {known}{how_to_have(access)}")
 
     def client_files(self) -> dict[str, Path]:
         """Write the options of every way to connect as properties files; where they are, by the name of the way."""
@@ -482,12 +483,12 @@ class DevCluster:
         if not self.release.can_read_data_of(made_by):
             raise DevBrokerError(
                 f"{folder} holds data of Kafka {made_by}, which {self.release} cannot read: "
-                "start that release, or use another folder"
+                f"start that release (--kafka {made_by}), or use another folder (--data), or another --name"
             )
         if kept["nodes"] != self._size:
             raise DevBrokerError(
-                f"{folder} holds a cluster of {kept['nodes']} node(s), not {self._size}: "
-                "start it with that number, or use another folder"
+                f"{folder} holds a cluster of another number of nodes, {kept['nodes']} instead of {self._size}: start "
+                f"it with that number (--nodes {kept['nodes']}), or use another folder (--data), or another --name"
             )
         return str(kept["cluster_id"])
 

@@ -145,5 +145,7 @@ def free_ports(count: int, *, avoid: Collection[int] = (), rng: random.Random | 
         if port not in avoid and is_free(port):
             found.append(port)
     if len(found) < count:
-        raise DevBrokerError(f"fewer than {count} ports are free between {_LOWEST} and {_HIGHEST} on {HOST}")
+        raise DevBrokerError(
+            f"too few ports are free, {len(found)} of {count}, between {_LOWEST} and {_HIGHEST} on {HOST}"
+        )
     return found

@@ -119,6 +119,19 @@ class ClusterRecord:
             return "up"
         return "dead" if up == 0 else f"{up} of {len(self.nodes)} up"
 
+    @property
+    def settings(self) -> str:
+        """What it was started with, for people."""
+        count = len(self.nodes)
+        return ", ".join(
+            (
+                f"Kafka {self.kafka}",
+                f"{count} node{'' if count == 1 else 's'} at {self.bootstrap_servers}",
+                "no secured listeners" if self.security is None else f"--security {self.security}",
+                f"data in {self.data_dir}{', deleted on stop' if self.ephemeral else ''}",
+            )
+        )
+
     def to_json(self) -> str:
         """Return the record as the text of a state file."""
         return json.dumps(asdict(self), indent=2)
@@ -173,8 +186,9 @@ class Registry:
             if known is not None and known.state == "up":
                 if unlike := request.unlike(known):
                     raise DevBrokerError(
-                        f"cluster {request.name!r} runs already, so that {', '.join(unlike)} would have no effect: "
-                        "stop it first, or start another one with --name"
+                        f"cluster {request.name!r} runs already, so that {', '.join(unlike)} would have no effect. It "
+                        f"has {known.settings}. To use it as it is, leave that out; to change it, stop it first with "
+                        f"`penstock broker stop --name {request.name}`; or start another one with another --name"
                     )
                 return known, False
             if known is not None:
@@ -205,11 +219,12 @@ class Registry:
         data_dir = request.data_dir or self._default_data_dir(request.name)
         if request.ephemeral:
             data_dir = Path(tempfile.mkdtemp(prefix=f"penstock-{request.name}-"))
+        is_new = request.ephemeral or not data_dir.exists()
         try:
             cluster = self._start_on_some_port(request, data_dir)
         except BaseException:
-            if request.ephemeral:
-                delete_cluster_data(data_dir)
+            if is_new:  # the error has the end of the log
+                shutil.rmtree(data_dir, ignore_errors=True)
             raise
         nodes = tuple(_node_record(node) for node in cluster.nodes)
         _keep_port(data_dir, [node.port for node in nodes])
@@ -295,10 +310,7 @@ class Registry:
         os.replace(scratch, path)
 
     def _state_path(self, name: str) -> Path:
-        if not _NAME.fullmatch(name):
-            raise DevBrokerError(
-                f"{name!r} is no name for a cluster: letters, digits, '.', '_' and '-' make one"
-            )
+        check_name(name)
         return self._folder / f"{name}.json"
 
     def _default_data_dir(self, name: str) -> Path:
@@ -311,6 +323,19 @@ class Registry:
         with open(path, "w", encoding="ascii") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             yield
+
+
+def check_name(name: str) -> None:
+    """See that a cluster can have that name, which is also the name of files.
+
+    Raises:
+        DevBrokerError: It cannot.
+    """
+    if not _NAME.fullmatch(name):
+        raise DevBrokerError(
+            f"{name!r} is no name for a cluster: letters, digits, '.', '_' and '-' make one, at most 64 of them, and a "
+            "letter or digit is first"
+        )
 
 
 def delete_cluster_data(folder: Path) -> None:

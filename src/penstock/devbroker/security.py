@@ -104,6 +104,21 @@ def accesses(listeners: Sequence[Listener]) -> list[Access]:
     ]
 
 
+def how_to_have(access: str) -> str:
+    """How to start a cluster that has a way to connect, as a further sentence; where none can, the ways there are.
+
+    Args:
+        access: its name.
+    """
+    for choice, listeners in CHOICES.items():
+        if access in (way.name for way in accesses(listeners)):
+            return (
+                f". Start one that has it: DevCluster(security={choice!r}), or from the command line "
+                f"`penstock broker start --security {choice}`"
+            )
+    return f". There are {', '.join(way.name for way in accesses(CHOICES['all']))}"
+
+
 def listener_properties(
     node: NodeAddress, listeners: Sequence[Listener], certificates: Certificates
 ) -> dict[str, str]:

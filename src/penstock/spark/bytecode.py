@@ -167,7 +167,11 @@ def main() -> int:
     try:
         for archive in spark_archives(home or find_spark_home()):
             count = add_bytecode(archive)
-            said = f"bytecode of {count} modules added" if count else "has its bytecode"
+            said = (
+                f"bytecode of {count} module{'' if count == 1 else 's'} added"
+                if count
+                else "has its bytecode"
+            )
             sys.stdout.write(
                 f"{archive.name}: {said} (Python {sys.version_info.major}.{sys.version_info.minor})\n"
             )

@@ -101,8 +101,8 @@ class DeadLetters:
             if not letters:
                 return
         raise KafkaError(
-            f"{len(letters)} bad rows do not fit into a record of {self._dead_letter_topic!r} even without their "
-            "content; raise kafka.max.request.size"
+            f"{len(letters)} bad {'row does' if len(letters) == 1 else 'rows do'} not fit into a record of "
+            f"{self._dead_letter_topic!r} even without the content; raise kafka.max.request.size"
         )
 
     def _letter(self, batch: pa.RecordBatch, number: int, error: Exception, first_row: int) -> _Letter:

@@ -13,16 +13,19 @@ import logging
 import posixpath
 import re
 import secrets
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from types import MappingProxyType
-from typing import Any, Final, Literal, NamedTuple, get_args
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, get_args
 
 from penstock._arguments import is_topic_name
 from penstock._events import Event, tell
 from penstock.errors import ConfigError
 from penstock.sink.settings import OnChangedRows, OnLost, OnRestoredCheckpoint, SinkSettings
+
+if TYPE_CHECKING:
+    from penstock.config.names import UnknownName
 
 _logger = logging.getLogger("penstock.spark")
 _OF_SECURITY: Final = ("sasl", "ssl", "https", "proxy", "socks5")
@@ -238,9 +241,9 @@ def parse_options(given: Mapping[str, str], *, streaming: bool, on_driver: bool 
         if name.startswith(KAFKA_PREFIX)
     }
     own = {name: value for name, value in by_name.items() if not name.startswith(KAFKA_PREFIX)}
-    for name in own:
-        if name not in _SPELLING:
-            raise _unknown(name, streaming)
+    unknown = [name for name in own if name not in _SPELLING]
+    if unknown:
+        raise _unknown(unknown, producer, streaming=streaming)
     text = {_SPELLING[name]: value for name, value in own.items()}
     options: dict[str, Any] = {}
     sink: dict[str, Any] = {}
@@ -264,27 +267,40 @@ def _not_empty(text: Mapping[str, str], name: str) -> str:
     return value
 
 
-def _unknown(name: str, streaming: bool) -> ConfigError:
+def _unknown(names: Sequence[str], producer: Mapping[str, str], *, streaming: bool) -> ConfigError:
+    """The error for all names that are none, those of the producer's options with them."""
+    from penstock.config.names import UnknownName, unknown_options
+
+    ours = f"; there are {', '.join(option.name for option in _OPTIONS)}, and kafka.<option of the producer>"
+    advice = {name: _advice(name, streaming=streaming) for name in names}
+    unlike = next((name for name, text in advice.items() if not text), None)
+    return unknown_options(
+        [
+            *(UnknownName(name, advice=ours if name == unlike else text) for name, text in advice.items()),
+            *_unknown_of_producer(producer),
+        ]
+    )
+
+
+def _advice(name: str, *, streaming: bool) -> str:
+    """What to write in place of an unknown name, as the end of a sentence; "" when nothing looks like it."""
     import difflib
 
     from penstock.config.names import try_nearest_name
 
-    call = "start" if streaming else "save"
     if name == "path":
-        return ConfigError(
-            f'penstock writes to a topic, not to a path: call {call}() without it, and set .option("topic", ...)',
-            name,
-        )
+        call = "start" if streaming else "save"
+        return f'; penstock writes to a topic: call {call}() without it, and set .option("topic", ...)'
     if try_nearest_name(name) == name:
-        return ConfigError(
-            f"unknown option {name!r}; options of the producer start with kafka.: {KAFKA_PREFIX + name!r}",
-            name,
-        )
+        return f"; options of the producer start with kafka.: {KAFKA_PREFIX + name!r}"
     nearest = difflib.get_close_matches(name, _SPELLING, n=1, cutoff=0.6)
-    if nearest:
-        return ConfigError(f"unknown option {name!r}; did you mean {_SPELLING[nearest[0]]!r}?", name)
-    ours = ", ".join(option.name for option in _OPTIONS)
-    return ConfigError(f"unknown option {name!r}; there are {ours}, and kafka.<option of the producer>", name)
+    return f"; did you mean {_SPELLING[nearest[0]]!r}?" if nearest else ""
+
+
+def _unknown_of_producer(names: Iterable[str]) -> list[UnknownName]:
+    from penstock.config.names import UnknownName, try_canonical_name
+
+    return [UnknownName(name, prefix=KAFKA_PREFIX) for name in names if try_canonical_name(name) is None]
 
 
 def _check_together(options: SinkOptions, text: Mapping[str, str]) -> None:
@@ -358,16 +374,14 @@ def _refuse_without_effect(options: SinkOptions, text: Mapping[str, str]) -> Non
 def _check_producer(options: SinkOptions, *, on_driver: bool) -> None:
     """Let the producer's own parser look at its options, so that a wrong one fails here and not in a task."""
     from penstock.config.config import ProducerConfig
-    from penstock.config.names import UnknownName, try_canonical_name, unknown_options
+    from penstock.config.names import try_canonical_name, unknown_options
     from penstock.config.references import has_reference
 
-    known = {name: try_canonical_name(name) for name in options.producer}
-    unknown = [
-        UnknownName(name, prefix=KAFKA_PREFIX) for name, canonical in known.items() if canonical is None
-    ]
+    unknown = _unknown_of_producer(options.producer)
     if unknown:
         raise unknown_options(unknown)
-    for name, canonical in known.items():
+    for name in options.producer:
+        canonical = try_canonical_name(name)
         if canonical is not None and canonical in _OWN_BUSINESS:
             raise ConfigError(
                 f"the option {KAFKA_PREFIX + name!r} is not allowed: {_OWN_BUSINESS[canonical]}",

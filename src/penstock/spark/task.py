@@ -226,12 +226,13 @@ def _check_count(
     """
     if transaction.record_count != report.rows:
         from penstock.control import complete_all
+        from penstock.spark.producer_numbers import counted
 
         complete_all([transaction], commit=False, config=options.producer, timeout=_ABORT_SECONDS)
         raise SinkError(
-            f"the transaction of partition {task.partition_id} of the DataFrame holds {transaction.record_count} "
-            f"records, but {report.rows} rows were sent: this is a mistake in Penstock. Nothing of it will be visible; "
-            "the task can be run again"
+            f"the transaction of partition {task.partition_id} of the DataFrame holds "
+            f"{counted(transaction.record_count, 'record')}, but the task has sent {counted(report.rows, 'row')}: this "
+            "is a mistake in Penstock. Nothing of it will be visible; the task can be run again"
         )
 
 

@@ -51,6 +51,12 @@ def test_a_bad_run_says_no_and_how_many() -> None:
     assert "event 7 is there &lt;2&gt; times" in page
 
 
+def test_one_duplicate_is_told_as_one() -> None:
+    found = outcome(replace(GOOD, duplicates=1))
+    assert verdict(found).startswith("exactly once: no (1 duplicate, 0 missing")
+    assert "<b>1</b> <span class=soft>duplicate</span>" in report_page(found)
+
+
 def test_the_page_needs_nothing_from_elsewhere() -> None:
     page = report_page(outcome(GOOD, BAD))
     assert not re.search(r"https?:|src=|href=|url\(|@import", page)

@@ -41,7 +41,10 @@ def test_a_release_has_the_listeners_that_it_knows(version: str, expected: set[s
     ("version", "security"), [("0.9.0.1", "sasl-plain"), ("0.10.0.1", "scram"), ("2.8.2", "mtls")]
 )
 def test_what_a_release_cannot_have_is_refused(version: str, security: str) -> None:
-    with pytest.raises(DevBrokerError, match=f"Kafka {version} cannot be started with --security {security}"):
+    with pytest.raises(
+        DevBrokerError,
+        match=f"Kafka {version} cannot be started with --security {security} here: leave out --kafka",
+    ):
         DevCluster(kafka=version, security=security)
 
 

@@ -220,6 +220,10 @@ def test_texts_are_escaped_and_secrets_hidden(monkeypatch: pytest.MonkeyPatch) -
             [task(retries=900, cause="a time-out")],
             "900 records were sent again, 9 % of those sent. The last cause: a",
         ),
+        (
+            [task(left={"full": Left(1, 10, MILLION)}, retries=1, cause="a")],
+            "1 record was sent again, 10 % of those sent. The last cause",
+        ),
         ([task(memory_ms=500)], "Tasks waited 25 % of their time for memory"),
         (
             [task(20_000), task(), task()],

@@ -62,6 +62,10 @@ def test_a_tiny_share_can_still_be_seen() -> None:
     assert min(float(height) for height in re.findall(r'height="([\d.]+)"', drawing)) >= 1.5
 
 
+def test_one_row_is_told_as_one() -> None:
+    assert ">a: 1 row, 100.00 %</title>" in flow_chart(None, [Share("a", 1, "good")])
+
+
 def test_no_rows_are_said_in_words() -> None:
     assert flow_chart(0, []).startswith("<p")
 

@@ -62,6 +62,14 @@ def test_lines_tell_what_is_new(stats: RunStats) -> None:
     ]
 
 
+def test_one_row_is_told_as_one(stats: RunStats) -> None:
+    stream = io.StringIO()
+    view = LineView(stream)
+    add(stats, 0, 1, dead=1)
+    view.update(stats, 101.0, "x")
+    assert "batch 0, 1 row in, 0 out, 1 dead letter, 0 dropped" in stream.getvalue()
+
+
 def test_the_last_batch_is_told_at_the_end(stats: RunStats) -> None:
     stream = io.StringIO()
     view = LineView(stream)

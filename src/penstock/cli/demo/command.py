@@ -23,7 +23,7 @@ from penstock.cli.demo.check import TopicFigures, TopicTally, exactly_once, mark
 from penstock.cli.demo.orders import Order
 from penstock.cli.demo.report import Outcome, RunLog, report_page
 from penstock.cli.demo.run import PIPELINE, PipelineRun
-from penstock.cli.options import CommandError
+from penstock.cli.options import CommandError, UsageError, counted
 from penstock.control import create_topic
 from penstock.devbroker import DevBrokerError, DevCluster, kafka_jars
 from penstock.devbroker.settings import KAFKA_VERSION
@@ -165,18 +165,19 @@ def verdict(outcome: Outcome) -> str:
     duplicates = sum(one.duplicates for one in outcome.topics)
     missing = sum(one.missing for one in outcome.topics)
     other = sum(one.strangers + one.misplaced + one.changed for one in outcome.topics)
+    kills = counted(len(outcome.kills), "kill")
     if exactly_once(outcome.topics):
-        return f"exactly once: yes ({outcome.events:,} events, {len(outcome.kills)} kills, {outcome.seconds:.0f} s)"
+        return f"exactly once: yes ({outcome.events:,} events, {kills}, {outcome.seconds:.0f} s)"
     return (
-        f"exactly once: no ({duplicates:,} duplicates, {missing:,} missing, {other:,} otherwise wrong, "
-        f"of {outcome.events:,} events; {len(outcome.kills)} kills, {outcome.seconds:.0f} s)"
+        f"exactly once: no ({counted(duplicates, 'duplicate')}, {missing:,} missing, {other:,} otherwise wrong, "
+        f"of {outcome.events:,} events; {kills}, {outcome.seconds:.0f} s)"
     )
 
 
 def _check_report(path: Path | None) -> None:
     """Say it now, and not after a minute, that the page cannot be written."""
     if path is not None and (path.is_dir() or not os.access(path.absolute().parent, os.W_OK)):
-        raise CommandError(f"--report {path}: there is no folder {path.absolute().parent} to write it to")
+        raise UsageError(f"--report {path}: there is no folder {path.absolute().parent} to write it to")
 
 
 def _write_report(path: Path | None, outcome: Outcome) -> Path:
@@ -235,9 +236,12 @@ def _wait_for_interrupt(cluster: DevCluster) -> None:
 
 
 def _records(text: str) -> int:
-    number = int(text.replace("_", "").replace(",", ""))
+    try:
+        number = int(text.replace("_", "").replace(",", ""))
+    except ValueError:
+        number = 0
     if number < _FEWEST_RECORDS:
         raise argparse.ArgumentTypeError(
-            f"{text} is less than {_FEWEST_RECORDS}, the fewest that can be shown"
+            f"it must be a whole number, at least {_FEWEST_RECORDS} so that each task has events, not {text!r}"
         )
     return number

@@ -136,9 +136,9 @@ def report_page(outcome: Outcome) -> str:
     facts = [
         (f"{outcome.events:,}", "order events"),
         (f"{sum(one.read for one in outcome.topics):,}", "records read"),
-        (f"{duplicates:,}", "duplicates"),
+        (f"{duplicates:,}", "duplicate" if duplicates == 1 else "duplicates"),
         (f"{sum(one.missing for one in outcome.topics):,}", "missing"),
-        (f"{len(outcome.kills)}", "kills"),
+        (f"{len(outcome.kills)}", "kill" if len(outcome.kills) == 1 else "kills"),
         (f"{outcome.seconds:.0f} s", "in all"),
     ]
     listed = "".join(f"<li><b>{number}</b> <span class=soft>{words}</span></li>" for number, words in facts)

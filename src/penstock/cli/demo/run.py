@@ -31,7 +31,7 @@ from penstock.cli.demo.kills import (
 )
 from penstock.cli.demo.orders import FILES_PER_BATCH, FIRST_MS, Batches, write_input
 from penstock.cli.demo.report import BatchTime, RunLog
-from penstock.cli.options import CommandError
+from penstock.cli.options import CommandError, counted
 
 if TYPE_CHECKING:
     from penstock.sink import DecisionState
@@ -186,7 +186,8 @@ class PipelineRun:
         still_open = sum(handle.is_open for handle in decision.handles)
         self.run_log.say(
             f"found in Kafka: micro-batch {decision.batch_id} is decided, {decision.rows:,} records; "
-            f"{still_open} of its {len(decision.handles)} transactions are still open"
+            f"{still_open} of its {counted(len(decision.handles), 'transaction')} "
+            f"{'is' if still_open == 1 else 'are'} still open"
         )
 
     def _try_find_decision(self) -> DecisionState | None:

@@ -25,7 +25,7 @@ from penstock.devbroker.security import (
     address,
     broker_jaas,
 )
-from penstock.devbroker.settings import HOST, NodeAddress
+from penstock.devbroker.settings import HOST, KAFKA_VERSION, NodeAddress
 
 CONFIG_COMMAND = "kafka.admin.ConfigCommand"
 JAAS_FILE = "jaas.conf"
@@ -50,7 +50,10 @@ def listeners_of(release: Release, security: str) -> tuple[Listener, ...]:
             continue
         possible.append(replace(listener, mechanisms=known))
     if not possible:
-        raise DevBrokerError(f"a broker of Kafka {release} cannot be started with --security {security} here")
+        raise DevBrokerError(
+            f"a broker of Kafka {release} cannot be started with --security {security} here: leave out --kafka to "
+            f"start {KAFKA_VERSION}, which can have all of them, or choose --security tls"
+        )
     return tuple(possible)
 
 

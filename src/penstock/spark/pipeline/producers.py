@@ -36,7 +36,7 @@ def producer_rows(stats: RunStats) -> list[Row]:
         return []
     if not numbers.tasks:
         return [Row("tasks", _UNKNOWN, _unknown_text(numbers))]
-    again = "records"
+    again = "record" if numbers.retries == 1 else "records"
     if numbers.retries:
         share = percent(min(1.0, numbers.retries / numbers.records)) if numbers.records else "-"
         again += f", {share} of those sent; last error: {_cause(stats, numbers)}"
@@ -105,7 +105,8 @@ def _advice(stats: RunStats, numbers: ProducerNumbers) -> Iterator[str]:
     if numbers.retries > RETRIED * max(1, numbers.records):
         share = percent(min(1.0, numbers.retries / max(1, numbers.records)))
         yield (
-            f"{counted(numbers.retries, 'record')} were sent again, {share} of those sent. The last cause: "
+            f"{counted(numbers.retries, 'record')} {'was' if numbers.retries == 1 else 'were'} sent again, {share} of "
+            "those sent. The last cause: "
             f"{_cause(stats, numbers)}"
         )
     if numbers.ms and numbers.memory_ms >= _MUCH_WAITING * numbers.ms:

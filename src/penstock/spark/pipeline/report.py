@@ -30,7 +30,7 @@ from penstock.spark.pipeline.stats import (
     destination,
     sorted_partitions,
 )
-from penstock.spark.producer_numbers import ms_text, percent
+from penstock.spark.producer_numbers import counted, ms_text, percent
 
 _STYLE = """
 :root { color-scheme: light dark; --page: #f6f7f9; --card: #ffffff; --ink: #1b2430; --soft: #657184; --rule: #e2e6ec;
@@ -374,7 +374,7 @@ def flow_chart(came: int | None, shares: Sequence[Share]) -> str:
             f"{a},{from_y + drawn:.1f} Z"
         )
         percent = 100 * share.rows / total
-        title = f"<title>{escape(share.label)}: {share.rows:,} rows, {percent:.2f} %</title>"
+        title = f"<title>{escape(share.label)}: {counted(share.rows, 'row')}, {percent:.2f} %</title>"
         parts.append(f'<path class="band {share.style}" d="{path}">{title}</path>')
         parts.append(
             f'<rect class="end {share.style}" x="{b}" y="{to_y:.1f}" width="{bar}" height="{drawn:.1f}" rx="3"/>'

@@ -32,6 +32,7 @@ from penstock.spark.pipeline.sink import check_sink, sink_options
 from penstock.spark.pipeline.source import SOURCE_METRICS
 from penstock.spark.pipeline.stats import BatchCounts, ProgressReader, RunStats, SinkLines
 from penstock.spark.pipeline.view import NoView, View
+from penstock.spark.producer_numbers import counted
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -317,7 +318,7 @@ class _BatchWrite:
         stages = [tracker.getStageInfo(stage) for stage in tracker.getActiveStageIds()]
         done = sum(stage.numCompletedTasks for stage in stages if stage is not None)
         total = sum(stage.numTasks for stage in stages if stage is not None)
-        return f"{done} of {total} tasks" if total else "planning"
+        return f"{done} of {counted(total, 'task')}" if total else "planning"
 
 
 class StopSignals:

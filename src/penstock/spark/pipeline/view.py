@@ -14,6 +14,7 @@ from penstock.spark.pipeline.stats import (
     failed_text,
     sorted_partitions,
 )
+from penstock.spark.producer_numbers import counted
 
 _LINE_EVERY = 2.0  # seconds between two plain lines
 _MOST_PARTITIONS = 12  # rows of the table; more would not fit on a screen
@@ -93,13 +94,11 @@ class LineView:
         parts = [
             f"{stats.seconds(now):7.1f} s",
             f"batch {stats.batches[-1].number}",
-            f"{count_text(stats.rows_in)} rows in",
+            f"{count_text(stats.rows_in)} {'row' if stats.rows_in == 1 else 'rows'} in",
             f"{count_text(stats.rows_out)} out",
         ]
         if stats.dead_letters or stats.dropped:
-            parts.append(
-                f"{count_text(stats.dead_letters)} dead letters, {count_text(stats.dropped)} dropped"
-            )
+            parts.append(f"{counted(stats.dead_letters, 'dead letter')}, {count_text(stats.dropped)} dropped")
         if stats.bytes is not None:
             parts.append(bytes_text(stats.bytes))
         parts.append(f"{stats.rate(now):,.0f} rows/s")
