@@ -63,11 +63,11 @@ class DoneCallback:
             self._look(future)
             self.fn(future)
         elif not loop.has_ended():
-            news = _News(self, future)
+            message = _DoneMessage(self, future)
             if self._post is not None:
-                self._post(loop.mailbox, news)
+                self._post(loop.mailbox, message)
             else:
-                loop.mailbox.put(news)
+                loop.mailbox.put(message)
                 loop.mailbox.ring()
 
     def run_in_loop(self, future: Any) -> None:
@@ -118,7 +118,7 @@ class DoneCallbacks:
         return True
 
 
-class _News:
+class _DoneMessage:
     """A message to the loop; see `Mailbox`."""
 
     __slots__ = ("_callback", "_future")

@@ -26,14 +26,14 @@ from penstock.types import Node
 T = TypeVar("T")
 
 
-class Somewhere(enum.Enum):
-    """A broker that is not chosen for what it has."""
+class BrokerChoice(enum.Enum):
+    """A broker that is chosen neither by its id nor by what it leads or coordinates."""
 
     ANY = "any broker"
     CONTROLLER = "the controller"
 
 
-ANY, CONTROLLER = Somewhere.ANY, Somewhere.CONTROLLER
+ANY, CONTROLLER = BrokerChoice.ANY, BrokerChoice.CONTROLLER
 
 
 class OnNode(NamedTuple):
@@ -65,7 +65,7 @@ class LeaderOf(NamedTuple):
         return f"the leader of {self.topic}-{self.partition}"
 
 
-Target = Somewhere | OnNode | CoordinatorOf | LeaderOf
+Target = BrokerChoice | OnNode | CoordinatorOf | LeaderOf
 
 
 class Ask(NamedTuple):
@@ -81,7 +81,7 @@ class Ask(NamedTuple):
     fresh: bool = False
 
     def __str__(self) -> str:
-        where = self.target.value if isinstance(self.target, Somewhere) else str(self.target)
+        where = self.target.value if isinstance(self.target, BrokerChoice) else str(self.target)
         return where if self.request is None else f"{self.request.api.name} to {where}"
 
 

@@ -117,14 +117,14 @@ class Pending:
     try_answer: Callable[[float], Body | None]
 
 
-class Silence(Enum):
-    """No answer at all."""
+class NoAnswer(Enum):
+    """Why a request gets no answer, and what becomes of the connection."""
 
     KEEP = "the request wants none"
     CLOSE = "the connection is closed"
 
 
-Answer = Body | Pending | Silence
+Answer = Body | Pending | NoAnswer
 
 
 class Handler(NamedTuple):
