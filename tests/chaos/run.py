@@ -112,7 +112,7 @@ def _run(plan: ChaosPlan, cluster: ProxiedCluster, folder: Path, log: Callable[[
         seed=plan.seed,
         protocol=plan.protocol,
         seconds=seconds,
-        faults=faults.struck,
+        faults=faults.injected,
         findings=findings,
         failed=sum(len(numbers) for note in plain.values() for numbers in note.failed.values()),
         stalls=stalls,
