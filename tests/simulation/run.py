@@ -347,7 +347,7 @@ class Simulation:
         """Let everything come to rest: late requests, time-outs of transactions, markers."""
         self.cluster.faults.clear()
         if self.world.guard is not None:
-            self.world.guard.enough = True
+            self.world.guard.accepts_all = True
         until = self.clock.time + 60
         while (moment := self.world.next_at()) <= until:
             self.world.happen(moment, until)

@@ -23,7 +23,7 @@ from penstock.network.transport import Address, Endpoint
 from penstock.protocol.messages import PRODUCE, SASL_AUTHENTICATE
 from penstock.testing.cluster import FakeCluster
 from penstock.testing.session import Session
-from simulation.guard import SASL_KEYS, Guard, knock
+from simulation.guard import SASL_KEYS, Guard, authenticate
 from simulation.late import LateRequest, LateRequests
 
 EPOCH = 1_700_000_000.0  # what the wall clocks show when virtual time is 0
@@ -385,7 +385,7 @@ class World(MemoryNetwork):
         def run_aside(work: Callable[[], None]) -> None:
             self.after(self.latency(), work)
 
-        return NetworkBackend(self, self.connect, self.resolve, knock, run_aside)
+        return NetworkBackend(self, self.connect, self.resolve, authenticate, run_aside)
 
     def resolve(self, host: str, port: int) -> list[Address]:
         return [Address(socket.AF_INET, (f"10.0.0.{host.removeprefix('broker-')}", port))]
