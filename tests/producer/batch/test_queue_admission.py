@@ -204,9 +204,9 @@ def test_an_interrupt_while_a_batch_is_opened_loses_no_memory(monkeypatch, momen
 
 
 def test_a_producer_that_was_not_made_says_so():
-    class Hasty(Producer):
+    class SendsBeforeInit(Producer):
         def __init__(self) -> None:
             self.send(TOPIC, b"v")
 
     with pytest.raises(IllegalStateError, match="super"):
-        Hasty()
+        SendsBeforeInit()
