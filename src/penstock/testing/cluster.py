@@ -122,7 +122,7 @@ class FakeCluster:
     # ------------------------------------------------------------------------------------------ time, connections
 
     def wall_ms(self) -> int:
-        """Milliseconds since the epoch."""
+        """Return the time of day, in milliseconds since the epoch."""
         return int(self._clock() * 1000)
 
     def session(self, broker_id: int) -> Session:

@@ -50,7 +50,7 @@ class _Connection:
         self.unsent = bytearray()
 
     def feed(self, data: bytes, now: float) -> None:
-        """Take bytes of the network."""
+        """Handle bytes that were received."""
         if self.tls is None:
             self.session.feed(data, now)
             return
@@ -122,7 +122,7 @@ class FakeKafka:
         self._wake()
 
     def add_fault(self, fault: Fault) -> None:
-        """Let something go wrong."""
+        """Make the cluster fail in this way."""
         with self.locked() as cluster:
             cluster.faults.add(fault)
 

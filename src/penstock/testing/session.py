@@ -100,7 +100,7 @@ class Session:
         return self._muted_until if self._requests and not self.closed else math.inf
 
     def close(self, reason: str) -> None:
-        """Take and answer nothing more."""
+        """Read no more requests, and send no more answers."""
         if not self.closed:
             self.closed = True
             self.close_reason = reason

@@ -137,11 +137,11 @@ class Topics:
         del self._by_id[topic.topic_id]
 
     def by_name(self, name: str) -> Topic | None:
-        """The topic, or None."""
+        """The topic of this name; None where there is none."""
         return self._by_name.get(name)
 
     def by_id(self, topic_id: bytes) -> Topic | None:
-        """The topic, or None."""
+        """The topic with this id; None where there is none."""
         return self._by_id.get(bytes(topic_id))
 
     def partition(self, name: str, index: int) -> Partition | None:

@@ -40,7 +40,7 @@ _MARKER_RETRY_SECONDS: Final = 0.1  # when a partition has no leader, or no foll
 
 
 class TxnState(StrEnum):
-    """Kafka's names, as DescribeTransactions tells them."""
+    """The states of a transaction, by Kafka's names in DescribeTransactions."""
 
     EMPTY = "Empty"  # nothing was written since the producer was initialised
     ONGOING = "Ongoing"  # partitions were added
@@ -140,7 +140,7 @@ class Transaction:
         self.started_ms = -1
 
     def complete(self) -> None:
-        """All markers are written."""
+        """Complete the transaction: all its markers are written."""
         committed = self.state is TxnState.PREPARE_COMMIT
         self.enter(TxnState.COMPLETE_COMMIT if committed else TxnState.COMPLETE_ABORT)
         self.markers_due_at = math.inf

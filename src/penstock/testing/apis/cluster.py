@@ -66,7 +66,6 @@ def handle_api_versions(request: ApiRequest) -> Body:
 
 
 def refuse_api_versions(request: ApiRequest, code: int) -> Body:
-    """Say no."""
     return {"error_code": code, "api_keys": []}
 
 
@@ -236,7 +235,7 @@ def handle_find_coordinator(request: ApiRequest) -> Body:
 
 
 def refuse_find_coordinator(request: ApiRequest, code: int) -> Body:
-    """Say no for every key."""
+    """Answer with the error code for every key."""
     return _coordinators(request, code)
 
 

@@ -128,7 +128,7 @@ Answer = Body | Pending | NoAnswer
 
 
 class Handler(NamedTuple):
-    """The two functions of an API."""
+    """The functions of one API: the one that handles a request, and the one that answers with an error."""
 
     handle: Callable[[ApiRequest], Answer]
     refuse: Callable[[ApiRequest, int], Body]

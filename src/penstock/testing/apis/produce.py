@@ -84,7 +84,7 @@ class _Result:
 
 
 def handle(request: ApiRequest) -> Answer:
-    """Append the batches."""
+    """Append the batches of a Produce request, and answer it."""
     acks = request.body["acks"]
     if _closes_for_sets(request):
         return NoAnswer.CLOSE
@@ -118,7 +118,7 @@ def handle(request: ApiRequest) -> Answer:
 
 
 def refuse(request: ApiRequest, code: int) -> Body:
-    """Say no for every partition."""
+    """Answer with the error code for every partition."""
     results = [
         [_Result(row["index"], code=code) for row in topic_row["partition_data"]]
         for topic_row in request.body["topic_data"]

@@ -192,7 +192,7 @@ class _Outcome(NamedTuple):
         self.delivery._add_follower(waiting.follower)
 
     def quit(self, waiting: Any) -> None:
-        """Nobody waits any more."""
+        """Remove a task that does not wait any more."""
         self.delivery._take(waiting.follower)
 
 

@@ -34,7 +34,7 @@ _HASHES: Final = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}
 
 
 class Admission(Enum):
-    """What becomes of a request."""
+    """What is done with a request."""
 
     TAKEN = auto()
     ILLEGAL = auto()  # answered with ILLEGAL_SASL_STATE, then the connection ends
