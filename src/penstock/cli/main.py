@@ -145,7 +145,7 @@ class _OneLine(logging.Formatter):
     """Log lines for a terminal: what others wrote can neither end one nor paint over it."""
 
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - so it is called there
-        """The line, without a traceback."""
+        """Return the line without a traceback."""
         record.message = escaped(record.message)
         return super().formatMessage(record)
 

@@ -66,7 +66,7 @@ _NOT_HEARD = -1  # no number of a question
 
 
 class Place(NamedTuple):
-    """A page to ask."""
+    """The address of a live page, and the token that it wants."""
 
     url: str
     token: str | None

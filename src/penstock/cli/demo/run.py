@@ -280,7 +280,6 @@ class DriverProcess:
 
     @property
     def pid(self) -> int:
-        """Its process id."""
         return self._process.pid
 
     def try_wait(self, seconds: float) -> int | None:
