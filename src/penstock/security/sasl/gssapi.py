@@ -92,11 +92,10 @@ class GssapiCredentials:
         self._tickets = KeptTickets()
 
     def mechanism(self, host: str) -> GssapiMechanism:
-        """A new authentication."""
         return GssapiMechanism(self._library, self._kerberos, host, self._tickets)
 
     def close(self) -> None:
-        """Nothing to stop."""
+        """Do nothing: no thread and no file is open."""
 
     def __repr__(self) -> str:
         return f"<GssapiCredentials of {self._kerberos.principal or 'the ticket cache'}>"

@@ -41,7 +41,6 @@ class OAuthBearerCredentials:
         self._refresher = TokenRefresher(source, oauth, settings.token_timeout_ms / 1000)
 
     def mechanism(self, host: str) -> OAuthBearerMechanism:  # the same for every broker
-        """A new authentication."""
         return OAuthBearerMechanism(self._refresher, self._extensions)
 
     def close(self) -> None:

@@ -82,7 +82,6 @@ class ScramCredentials:
         self._keys: dict[tuple[bytes, bytes, int], ScramKeys] = {}  # the oldest first; under the lock
 
     def mechanism(self, host: str) -> ScramMechanism:  # the same for every broker
-        """A new authentication."""
         return ScramMechanism(
             self._name, self._user, self._hash_name, self.login, token_auth=self._token_auth
         )
@@ -122,7 +121,7 @@ class ScramCredentials:
         return known
 
     def close(self) -> None:
-        """Nothing to stop."""
+        """Do nothing: no thread and no file is open."""
 
     def __repr__(self) -> str:
         return f"<ScramCredentials of {self._user!r}>"
