@@ -415,7 +415,7 @@ class IdleClients:
         self._give_back(options, client)
 
     def close(self) -> None:
-        """Close those that wait."""
+        """Close the clients that nobody uses."""
         with self._lock:
             idle, self._idle = self._idle, {}
             ours = self._pid == os.getpid()

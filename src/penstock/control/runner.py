@@ -289,7 +289,7 @@ class _Job:
         self.forgot = False  # what was known of the target is forgotten
 
     def take(self, step: Step, now: float, rest: float) -> None:
-        """Wait for something new."""
+        """Let the job wait for this step."""
         self.step = step
         self.since = now
         self.wake_at = now + rest

@@ -37,7 +37,7 @@ ANY, CONTROLLER = BrokerChoice.ANY, BrokerChoice.CONTROLLER
 
 
 class OnNode(NamedTuple):
-    """That very broker."""
+    """The broker with this node id and address."""
 
     node: Node
 

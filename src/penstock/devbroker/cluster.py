@@ -364,7 +364,7 @@ class DevCluster:
             raise DevBrokerError(f"topic {name!r} {what}: {error}") from error
 
     def delete_topic(self, name: str) -> None:
-        """Delete a topic."""
+        """Delete a topic, with its records."""
         self._topic_command("--delete", "--topic", name)
 
     def _topic_command(self, *args: str) -> None:

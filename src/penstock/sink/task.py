@@ -62,13 +62,13 @@ class TransactionalProducer(Protocol):
     """What is needed of a producer here."""
 
     def init_transactions(self, transactional_id: str | None = None) -> None:
-        """See Producer."""
+        """Do what `Producer.init_transactions` does."""
 
     def begin_transaction(self) -> None:
-        """See Producer."""
+        """Do what `Producer.begin_transaction` does."""
 
     def detach_transaction(self) -> TransactionHandle:
-        """See Producer."""
+        """Do what `Producer.detach_transaction` does."""
 
     @property
     def initialization_in_doubt(self) -> bool:

@@ -113,7 +113,7 @@ class RunStats:
 
     @property
     def dropped(self) -> int:
-        """Rows sent nowhere."""
+        """Rows that were sent to no topic."""
         return sum(batch.dropped for batch in self.batches)
 
     @property
