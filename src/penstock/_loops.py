@@ -160,7 +160,7 @@ class TrioLoop:
         await self._lowlevel.checkpoint()
 
     def shield(self) -> Any:
-        """A block that cannot be cancelled."""
+        """A block that the loop does not cancel."""
         return sys.modules["trio"].CancelScope(shield=True)
 
     async def outlast(self, ticket: Ticket[Any], seconds: float) -> BaseException | None:

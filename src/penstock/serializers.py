@@ -61,7 +61,7 @@ class MutableHeaders(MutableSequence[Header]):
         self._frozen = False
 
     def add(self, key: str, value: bytes | None) -> None:
-        """Append a header."""
+        """Append a header with this name and value."""
         self.append(Header(key, value))
 
     def freeze(self) -> tuple[Header, ...]:
@@ -143,7 +143,7 @@ class StringSerializer(Serializer):
         self._encoding = encoding
 
     def serialize(self, topic: str, headers: MutableHeaders, data: Any) -> bytes | None:
-        """Encode a str."""
+        """Encode a str in the encoding of this serializer; None stays None."""
         if data is None:
             return None
         if not isinstance(data, str):
