@@ -81,7 +81,7 @@ class FakeProducer:
         pass
 
     def send(self, *_: object) -> None:
-        """Nothing."""
+        """Do nothing."""
 
 
 class Writer:
@@ -105,7 +105,7 @@ class Writer:
         return self
 
     def save(self) -> None:
-        """Nothing."""
+        """Do nothing."""
 
 
 @pytest.mark.parametrize("text", blocks("python"))

@@ -22,7 +22,7 @@ _LIBRARY = "libasan.so"
 
 
 def compiler() -> str:
-    """The C compiler."""
+    """The command of the C compiler."""
     return os.environ.get("CC", "gcc")
 
 

@@ -57,7 +57,7 @@ class WorkerPlan:
         return json.dumps(asdict(self))
 
     def options(self) -> dict[str, Any]:
-        """The producer's options."""
+        """Return the options of the producer."""
         options: dict[str, Any] = {
             **{name.replace(".", "_"): value for name, value in self.security.items()},
             "bootstrap_servers": self.servers,

@@ -150,7 +150,7 @@ def plain(value: object) -> object:
 
 
 def test_one_input(data: bytes) -> None:
-    """What atheris calls."""
+    """Read one response; atheris calls this with each input."""
     if len(data) < 3:
         return
     try:

@@ -122,7 +122,7 @@ class Realm:
         new.replace(self.keytab(name))
 
     def remove(self, name: str) -> None:
-        """Forget a principal."""
+        """Delete a principal from the realm."""
         self._administer("delprinc", "-force", name)
 
     def disable(self, name: str) -> None:

@@ -49,7 +49,7 @@ def abandoned_await_is_told_twice() -> Changes:
     """An await that is abandoned leaves its follower behind; the next one adds another."""
 
     def quit_(original: Any, followers: Any, waiting: Any) -> None:
-        """Do nothing."""
+        """Leave the follower where it is."""
 
     return around("Followers", "quit", quit_)
 

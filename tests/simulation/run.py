@@ -98,7 +98,7 @@ def _forget_at_every_update(parts: ProducerParts) -> None:
 
 
 class Simulation:
-    """One seed."""
+    """The run of one seed."""
 
     def __init__(
         self,

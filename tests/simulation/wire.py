@@ -60,7 +60,7 @@ class SimWakeup(Wakeup):
 
 
 class Link(MemoryTransport):
-    """One connection."""
+    """One connection of the client, with what is on its way in both directions."""
 
     def __init__(self, world: World, broker_id: int, fileno: int) -> None:
         super().__init__(fileno)

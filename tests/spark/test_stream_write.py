@@ -59,7 +59,7 @@ class Stream:
         self.wait(self.start(source_format, **options))
 
     def start(self, source_format: str = "penstock", **options: str) -> StreamingQuery:
-        """Start the query."""
+        """Start the streaming query, and return it."""
         source = (
             self.spark.readStream.schema("id long")
             .option("maxFilesPerTrigger", 1)

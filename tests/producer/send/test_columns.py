@@ -394,7 +394,7 @@ def test_an_interrupt_leaves_nothing_behind():
 
 
 class Fixed(Exception):
-    """Cannot be changed."""
+    """An object whose attributes cannot be changed."""
 
     def __setattr__(self, name: str, value: Any) -> None:
         raise AttributeError(name)

@@ -84,7 +84,7 @@ class Plan:
 
 
 def make_plan(rng: random.Random) -> Plan:
-    """Draw a plan."""
+    """Choose the plan of one seed at random."""
     release = rng.choice(_RELEASES)
     features = {}
     if release in _SECOND_PROTOCOL and rng.random() < 0.4:

@@ -194,7 +194,7 @@ class TaskEnvironment:
 
 
 class Task:
-    """One attempt."""
+    """One attempt of a task."""
 
     def __init__(
         self, environment: TaskEnvironment, plan: BatchPlan, query_id: str, batch_id: int, number: int

@@ -61,7 +61,7 @@ class SinkReport:
 
 
 class SinkSimulation:
-    """One seed."""
+    """The run of one seed."""
 
     def __init__(self, seed: int, *, traced: bool = False) -> None:
         self.seed = seed
@@ -345,7 +345,7 @@ def plan_of(seed: int) -> Plan:
 
 
 def simulate(seed: int, *, traced: bool = False) -> SinkReport:
-    """Run one seed."""
+    """Run one seed, and return its report."""
     simulation = SinkSimulation(seed, traced=traced)
     with broker_side(simulation.note) if traced else nullcontext():
         return simulation.run()
