@@ -129,7 +129,7 @@ def _boot_session() -> str:
         return ""
 
 
-# This process's token, by its id: a child made by a fork must not speak in its parent's name.
+# This process's token, by its id: a child made by a fork must not use its parent's token.
 _tokens: dict[int, str] = {}
 
 

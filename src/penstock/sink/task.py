@@ -270,7 +270,7 @@ def check_wanted(plan: BatchPlan, client: ControlClient) -> None:
     try:
         found = describe_transactions([name], client, timeout=_ASK_SECONDS)[name]
     except KafkaError as error:
-        # The driver's commit finds out; this is for the readers' sake.
+        # The driver's commit finds out; this is because readers wait.
         tell(
             log, logging.WARNING, Event.SINK_CHECK_FAILED,
             "whether this task's batch is still wanted could not be found out: %s", error,

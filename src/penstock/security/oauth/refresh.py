@@ -301,7 +301,7 @@ class TokenRefresher:
             failure = f"{self._source.name} gave no token that can be used: {error}"
         except NoTokenError as error:
             failure = str(error)
-        except BaseException as error:  # noqa: BLE001  # code of the user's: this thread outlives whatever it raises
+        except BaseException as error:  # noqa: BLE001  # code of the user's: this thread goes on, whatever it raises
             failure = f"{self._source.name} failed: {told(error)}"
         with self._lock:
             if generation != self._generation or self._closed:
@@ -339,7 +339,7 @@ class TokenRefresher:
             text = "No new token for %s; the old one is good%s: %s"
             self._tell_failed(logging.WARNING, text, _MECHANISM, left, failure)
         else:
-            # Not louder: each authentication that needs one fails, and that is told where it is.
+            # Not at a higher level: each authentication that needs one fails, and that is told where it is.
             self._tell_failed(logging.INFO, "No token for %s: %s", _MECHANISM, failure)
 
     def _tell_failed(self, level: int, text: str, *args: str) -> None:
