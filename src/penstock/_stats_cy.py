@@ -84,7 +84,7 @@ class _Sample:
 class WindowedStat:
     """Values recorded over the last windows: their average, maximum and rate, and the total since the beginning.
 
-    One `record` feeds all of them, so that a value with both an average and a maximum costs one call.
+    One call of `record` counts for all of them, so that a value with both an average and a maximum costs one call.
 
     Attributes:
         count: how many values there were.

@@ -247,7 +247,7 @@ class JsonSerializer(Serializer):
     """
 
     def __init__(self, default: Callable[[Any], Any] | None = None, *, sort_keys: bool = False) -> None:
-        # NaN is not JSON: other languages' parsers would choke on it far from here.
+        # NaN is not JSON: parsers of other languages would refuse it at the consumer.
         self._encode = json.JSONEncoder(
             ensure_ascii=False, allow_nan=False, separators=(",", ":"), default=default, sort_keys=sort_keys
         ).encode

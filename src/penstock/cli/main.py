@@ -142,7 +142,7 @@ def _run(args: argparse.Namespace, *, debug: bool) -> int:
 
 
 class _OneLine(logging.Formatter):
-    """Log lines for a terminal: what others wrote can neither end one nor paint over it."""
+    """Log lines for a terminal: what others wrote can neither end a line nor overwrite it."""
 
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - so it is called there
         """Return the line without a traceback."""

@@ -10,7 +10,7 @@ import shutil
 import sys
 from typing import Protocol, TextIO
 
-INTERVAL = 0.1  # seconds between two updates: smooth to the eye, and nothing beside the work
+INTERVAL = 0.1  # seconds between two updates: short enough to look steady, and cheap enough beside the work
 
 
 class Progress(Protocol):

@@ -450,7 +450,7 @@ def followed(following: Mapping[str, Any]) -> Iterator[str]:
 
 
 def screen(state: Mapping[str, Any], width: int) -> list[str]:
-    """All lines, the important ones first; what others have named can neither break a line nor paint over it."""
+    """All lines, the important ones first; what others have named can neither end a line nor overwrite it."""
     process = state["process"]
     lines = [f"{process['program']}  process {process['pid']}  penstock {process['version']}"]
     for producer in state["producers"]:

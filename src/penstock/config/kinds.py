@@ -364,7 +364,7 @@ class ConfigKey(NamedTuple):
         doc: what it does.
         check: what is allowed.
         not_yet: when the feature is still to come, what it is; then only the default is accepted.
-        ignored: why the option has no effect here, when it is accepted for the sake of configurations that have it.
+        ignored: why the option has no effect here, when it is accepted so that configurations that have it work.
     """
 
     name: str

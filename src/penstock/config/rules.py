@@ -229,7 +229,7 @@ def _apply_partitioner(values: dict[str, Any], explicit: AbstractSet[str]) -> No
 def security_of(
     values: Mapping[str, Any], explicit: AbstractSet[str], written: Mapping[str, str]
 ) -> SecuritySettings | None:
-    """How a client with these options talks to brokers; None means plain TCP without a proxy.
+    """How a client with these options connects to brokers; None means plain TCP without a proxy.
 
     Args:
         values: checked values by their dotted names, of security only those that the user set.

@@ -90,7 +90,7 @@ class ControlSettings(NamedTuple):
         bootstrap: the servers to start from.
         network: settings of the connections.
         backoff: the waits before something is tried again.
-        security: how to talk to brokers; None means plain TCP without a proxy. Nothing of `penstock.security` is
+        security: how to connect to brokers; None means plain TCP without a proxy. Nothing of `penstock.security` is
             imported then.
     """
 

@@ -151,7 +151,7 @@ class Runner:
             return math.inf if node is None else node
         if ask.request is None or self._client.ready(node, now):
             return node
-        # Any broker will do: then another one is chosen next time. Of all others the trouble is news for the job.
+        # Any broker will do: then another one is chosen next time. An error of any other target is told to the job.
         if ask.target is not ANY:
             failure = self._metadata.connection_failure(node.id, job.since)
             if failure is not None:
@@ -193,7 +193,7 @@ class Runner:
             self._client.send(ClientRequest(node, request, self._request_timeout, on_response), now)
         except ValueError as error:  # it cannot be said in the broker's version
             self._end(job, error)
-        except Exception as cause:  # noqa: BLE001 - whatever it is, no other job is to suffer from it
+        except Exception as cause:  # noqa: BLE001 - whatever it is, it must not end another job
             failure = KafkaError(f"{request.api.name} could not be sent to {node}: {cause!r}")
             failure.__cause__ = cause
             self._go_on(job, Reply(now, error=failure, node=node))

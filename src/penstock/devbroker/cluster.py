@@ -188,7 +188,7 @@ class DevCluster:
         """Fetch Kafka if need be, start every broker and wait until all of them answer.
 
         Args:
-            detached: Let the brokers outlive this process.
+            detached: Let the brokers go on when this process ends.
 
         Raises:
             DevBrokerError: Something is missing or a broker did not start; the message has the end of its

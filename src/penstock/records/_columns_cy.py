@@ -5,7 +5,7 @@
 Compiled if possible. Rules:
 1. A column keeps what it points to alive (`keep`).
 2. `at` and `find` touch no Python object, and run without the interpreter lock.
-3. What a table says of itself is not believed: an offset, a code or a view is compared with what the column is known to
+3. What a table says of itself is checked: an offset, a code or a view is compared with what the column is known to
    have, each time it is read. Another thread may change the memory meanwhile, so it is read once, into a variable that
    is checked and used.
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The transaction coordinator: every answer to InitProducerId, AddPartitionsToTxn and EndTxn is decided here.
 
-There is one object for all ids; which broker may be asked is the caller's business. The state survives every move of a
-coordinator, as a replicated log would keep it.
+There is one object for all ids; which broker may be asked is the caller's business. The state is kept at every move of
+a coordinator, as a replicated log would keep it.
 
 The two protocols end transactions by different rules. In the first one, id and epoch must be the present ones, and the
 state tells whether the request is a repetition. In the second one, each end raises the epoch, so a request with the

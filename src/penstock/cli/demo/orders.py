@@ -70,7 +70,7 @@ def value_of(number: int, found: Order) -> str:
 
 
 def number_in(value: str) -> int:
-    """The number of the event that a value speaks of; -1 where it speaks of none."""
+    """The number of the event that a value names; -1 where it names none."""
     head, _, _ = value.partition(",")
     digits = head.removeprefix('{"order_id":')
     return int(digits) if digits.isdecimal() and digits.isascii() else -1

@@ -77,7 +77,7 @@ class LineView:
         )
 
     def update(self, stats: RunStats, now: float, words: str) -> None:
-        """A line, if there is news and the last one is old enough."""
+        """A line, if something has changed and the last line is old enough."""
         del words
         if len(stats.batches) > self._shown and now >= self._next:
             self._next = now + _LINE_EVERY
