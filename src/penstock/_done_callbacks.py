@@ -131,11 +131,11 @@ class _DoneMessage:
         self._callback.run_in_loop(self._future)
 
     def drop(self) -> None:
-        """The loop has ended: nobody is left to be told."""
+        """Do nothing: the loop has ended, so that no callback of it can run."""
 
 
 def _try_running_loop() -> Loop | None:
-    """The loop that runs on the calling thread. Who has none has imported neither of these modules."""
+    """The loop that runs on the calling thread. A thread without a loop may have imported neither of these modules."""
     trio, asyncio = sys.modules.get("trio.lowlevel"), sys.modules.get("asyncio.events")
     if trio is None or not trio.in_trio_task():
         if asyncio is None:

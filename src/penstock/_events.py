@@ -232,7 +232,7 @@ _thread = _Thread()
 
 
 def current() -> ClientEvents | None:
-    """Whose events happen on this thread; None: nobody's in particular, and they are not counted."""
+    """Whose events happen on this thread; None: those of no client, and they are not counted."""
     return _thread.works_for
 
 

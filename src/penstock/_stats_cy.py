@@ -6,7 +6,7 @@ and at worst misses the record being made.
 
 Windows: a statistic is kept in `num_samples` samples of `window_ms` each (metrics.num.samples,
 metrics.sample.window.ms). Averages and maxima are over the samples that are not too old; a rate is the sum over them,
-divided by the time they span, for which at least num_samples - 1 whole windows are taken. So a burst in the first
+divided by the time they span, for which at least num_samples - 1 whole windows are taken. So many values in the first
 second of a program's life does not look like a steady rate.
 
 The buckets of a histogram count since the beginning, as Prometheus wants it. For the percentiles of the last windows

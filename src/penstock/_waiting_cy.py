@@ -121,7 +121,7 @@ class Mailbox:
         message: Any = None
         try:
             while messages:
-                # Ctrl-C comes after calls: `popleft` alone would leave the message in nobody's hands.
+                # Ctrl-C comes after calls: with `popleft` alone the message would be lost.
                 message = messages[0]
                 messages.popleft()
                 message.deliver()

@@ -104,7 +104,7 @@ class MutableHeaders(MutableSequence[Header]):
 
 
 class Serializer:
-    """Base of serializers, for those who like to inherit; anything with these methods will do."""
+    """Base class of serializers. It need not be used: any object with these methods is a serializer."""
 
     def serialize(self, topic: str, headers: MutableHeaders, data: Any) -> bytes | None:
         """Give the bytes of `data`, or None for a null; headers may be added to the record until it returns."""

@@ -387,7 +387,7 @@ def _ask_for(place: Place, topic: str, key: str | None, asked: dict[int, _Asked]
     """Have all producers of the process follow such a record.
 
     Args:
-        asked: what they were asked is added here, by their ids; also of one that may not have heard the question.
+        asked: what they were asked is added here, by their ids; also of one that may not have received the question.
     """
     given = {"topic": topic} if key is None else {"topic": topic, "key": key}
     body = ask(place)

@@ -171,7 +171,7 @@ _BACKOFFS = (
 def apply_backoffs(values: dict[str, Any], explicit: AbstractSet[str]) -> None:
     """Bring the waits that every client has into their final form; a part of `apply_rules`."""
     if "reconnect.backoff.ms" in explicit and "reconnect.backoff.max.ms" not in explicit:
-        # Older clients had a constant wait; who sets only this option still expects one.
+        # Older clients had a constant wait; a user who sets only this option still expects one.
         values["reconnect.backoff.max.ms"] = values["reconnect.backoff.ms"]
     for base, top in _BACKOFFS:
         if values[base] > values[top]:

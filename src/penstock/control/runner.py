@@ -84,7 +84,7 @@ class Runner:
         tickets = [job.ticket for job in backlog]
         mine: list[_Job] = []
         self._metadata.fatal_error = None  # of an earlier call: what was refused then may have been put right
-        # Nobody looked since the last call: a connection that was closed meanwhile must not be written to.
+        # The network was not polled since the last call: a connection that was closed meanwhile must not be written to.
         self._client.poll(0.0, began_at)
         try:
             while True:
@@ -101,7 +101,7 @@ class Runner:
                     return tickets
                 self._client.poll(min(wait, deadline.remaining(now)), now)
         finally:
-            # Also when Ctrl-C ends the wait: answers that come later belong to nobody.
+            # Also when Ctrl-C ends the wait: answers that come later have no request.
             self._drop_everything()
 
     # ---- one turn
@@ -225,7 +225,7 @@ class Runner:
             shortest = _QUICK_SECONDS
             brief = _BRIEF_SECONDS * 2.0 ** min(step.attempts, 10) if step.attempts else _QUICK_SECONDS
             seconds = min(seconds, brief)
-        # A backoff that takes no time would let a job go round within one turn, while nobody looks at network or clock.
+        # A backoff without a wait would let a job repeat within one turn, without a look at network or clock.
         return max(seconds, shortest)
 
     def _end(self, job: _Job, error: Exception) -> None:

@@ -2,7 +2,7 @@
 """One-shot work as steps: a generator that yields what it wants and is sent what came of it.
 
 A job asks a broker (`Ask`) or waits before it tries again (`Backoff`); each is answered with a `Reply`. So the job
-itself knows no socket, clock or random number: the runner drives it on a real network, a test by hand.
+itself knows no socket, clock or random number: the runner drives it on a real network, a test calls it directly.
 
 Rules:
 1. What a job yields is answered once. A failure is in the Reply and is the job's to judge, but when the time is up the

@@ -357,7 +357,7 @@ class DevCluster:
         try:
             with ControlClient({"bootstrap.servers": self.bootstrap_servers}) as client:
                 create_topic(name, partitions, replication, config, config=client)
-                # The answer comes before the leaders have heard of it, and they would refuse its first records.
+                # The answer comes before the leaders know the topic, and they would refuse its first records.
                 what = "was created, but not every partition has a leader that serves it"
                 client.run(_all_served(name, partitions))
         except KafkaError as error:
@@ -377,7 +377,7 @@ class DevCluster:
             raise DevBrokerError(with_tail(f"the topic command {' '.join(args)} failed", output))
 
     def _wait_until_served(self, topic: str, partitions: int) -> None:
-        """Wait until each partition has a leader that has heard of it."""
+        """Wait until each partition has a leader that knows the partition."""
         deadline = time.monotonic() + START_TIMEOUT_SECONDS
         ports = {node.node_id: node.port for node in self.nodes}
         while waiting := unserved(ports, topic, partitions):

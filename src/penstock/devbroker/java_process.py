@@ -144,7 +144,7 @@ class JavaProcess:
             self._process.wait()
 
     def pause(self) -> None:
-        """Stop the process in its tracks (SIGSTOP); its connections stay open and silent."""
+        """Suspend the process (SIGSTOP); its connections stay open, and nothing is read or written there."""
         self._require_running().send_signal(signal.SIGSTOP)
         self._paused = True
 

@@ -81,7 +81,7 @@ def server_properties(
         "transaction.state.log.min.isr": in_sync,
         "share.coordinator.state.topic.replication.factor": copies,
         "share.coordinator.state.topic.min.isr": in_sync,
-        # Kafka's 50 partitions of each internal topic take seconds to create and serve nobody on one machine.
+        # Kafka's 50 partitions of each internal topic take seconds to create, and one machine has no use for so many.
         "offsets.topic.num.partitions": 4,
         "transaction.state.log.num.partitions": 4,
         "share.coordinator.state.topic.num.partitions": 4,

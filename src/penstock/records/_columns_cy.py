@@ -45,7 +45,7 @@ NULLS, OFFSETS_32, OFFSETS_64, VIEWS, FIXED, POINTERS, DICTIONARY, SIZES_32, SIZ
 
 LIES = -2  # what a column of bytes gives for a row whose bytes would lie outside of the column's
 
-# More than any machine can address: a column that says so lies. Sums of a few such sizes are far from an overflow.
+# More than any machine can address: a column that says so is wrong. Sums of a few such sizes are far from an overflow.
 MOST_BYTES = 1 << 56
 
 # C variables when compiled, so that their use costs nothing.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One request to a server that hands out credentials, and its answer.
+"""One request to a server that issues credentials, and its answer.
 
 Rules:
 1. All of it has one limit of time: a server or a proxy that sends a byte now and then, or one interim answer after the

@@ -6,7 +6,7 @@ time-out.
 
 Rules for the sink's own tasks:
 1. Only after all that was decided is finished: nothing that is open then will ever be committed.
-2. Ids of older generations are nobody's any more: they are taken over, which fences a task that still writes.
+2. No task uses the ids of older generations any more: they are taken over, which fences a task that still writes.
 3. Ids of our own generation belong to running workers, who alone may initialise them: their transactions are ended with
    exactly the producer id and epoch that they have now. They are looked at first, and then whether we still have the
    coordinator's id: if another planner process of this driver has taken it since, they may be those of its batch.

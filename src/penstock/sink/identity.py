@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who is who: the host, JVM and planner process of a driver, and the transactional ids of a sink.
+"""The identities: the host, JVM and planner process of a driver, and the transactional ids of a sink.
 
 A JVM that another one has taken over from must never write again, however long it slept. So it has to be recognised:
 by host, process id and start time, which together are never given twice. The planner process is a child of that JVM

@@ -118,7 +118,7 @@ class ProducerNumbers:
 
     def latency_ms(self, fraction: float) -> float | None:
         """The time within which this part of the requests was answered; None without any."""
-        from penstock.producer.io.metric_names import TIME_BOUNDS  # only who shows numbers needs them
+        from penstock.producer.io.metric_names import TIME_BOUNDS  # only code that shows numbers needs them
 
         wanted = fraction * self.requests
         seen = 0

@@ -116,7 +116,7 @@ class FakeKafka:
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[FakeCluster]:
-        """The cluster, while nobody else touches it; what was changed takes effect at once."""
+        """The cluster, under its lock; what was changed takes effect at once."""
         with self._lock:
             yield self.cluster
         self._wake()
@@ -190,7 +190,7 @@ class FakeKafka:
         self._wake_out.close()
 
     def _wake(self) -> None:
-        # Full means that a wake-up is on its way; closed, that there is nobody to wake.
+        # Full means that a wake-up is on its way; closed, that the serving thread has ended.
         with contextlib.suppress(OSError):
             self._wake_in.send(b"\0")
 

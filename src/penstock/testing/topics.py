@@ -41,7 +41,7 @@ class Partition:
     log: PartitionLog = field(default_factory=PartitionLog)
 
     def elect(self, leader: int) -> None:
-        """Make a broker the leader, or nobody; what only the old leader had is lost."""
+        """Make a broker the leader, or leave the partition without one; what only the old leader had is lost."""
         if leader == self.leader:
             return
         if NO_LEADER not in (leader, self.leader):

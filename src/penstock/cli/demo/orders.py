@@ -78,7 +78,7 @@ def number_in(value: str) -> int:
 
 @dataclass(frozen=True)
 class Batches:
-    """How the events are dealt out to the micro-batches: as evenly as can be, in the order of their numbers."""
+    """How the events are divided among the micro-batches: as evenly as can be, in the order of their numbers."""
 
     events: int
     count: int

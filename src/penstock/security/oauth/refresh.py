@@ -14,8 +14,8 @@ Rules:
 6. A token that a broker has refused is fetched anew before the next authentication, unless it is quite new: it may have
    been revoked, and the provider must not be asked in haste.
 7. A failure is told once, not every ten seconds; that it is over is told as well.
-8. Nobody waits for a token, or for his turn, or logs, while he holds the lock. `close` and `refused` take no lock: the
-   I/O thread calls them, and so may a finalizer, on a thread that holds it.
+8. A thread that holds the lock waits neither for a token nor for its turn, and does not log. `close` and `refused` take
+   no lock: the I/O thread calls them, and so may a finalizer, on a thread that holds it.
 """
 
 from __future__ import annotations
@@ -128,7 +128,7 @@ class TokenRefresher:
         self._fetches = 0  # that have ended
         self._wanted = False  # a fetch, now
         self._fetching_since: float | None = None  # monotonic
-        self._generation = 0  # of who fetches; a stuck one has an older number
+        self._generation = 0  # of the thread that fetches; a stuck one has an older number
         self._running = False  # somebody of this generation fetches, or waits until the next fetch is due
         self._stuck = 0  # of older generations, and not back yet
         self._replacements = Replacements()
@@ -187,7 +187,7 @@ class TokenRefresher:
         self._source.stop()
 
     def _forget_if_closed(self) -> None:
-        """Called by `close`, and by who stores a token: it may have seen `_closed` before, and stored it afterwards."""
+        """Called by `close`, and by the thread that stores a token: it may have looked at `_closed` before."""
         if self._closed:
             self._token = self._refused = None
 
@@ -249,7 +249,7 @@ class TokenRefresher:
         return None
 
     def _leave(self, generation: int) -> None:
-        """Who fetched will not do so again."""
+        """The thread that fetched will not do so again."""
         try:
             self._source.leave()
         finally:

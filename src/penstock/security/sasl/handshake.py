@@ -2,8 +2,8 @@
 """The dialogue of SASL on one connection: which mechanism, then its tokens until both sides are satisfied.
 
 The version of SaslHandshake decides how tokens are sent: after version 1 each one is a SaslAuthenticate request, after
-version 0 it is bare, and a broker that refuses it closes the connection without a word. So version 0 is used only where
-a broker does not list SaslAuthenticate (before 1.0).
+version 0 it is bare, and a broker that refuses it closes the connection without an answer. So version 0 is used only
+where a broker does not list SaslAuthenticate (before 1.0).
 
 Every token gets one answer, also the last one. What a mechanism does may block, so it is done aside, unless the
 mechanism says that it does not.

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """TLS over another transport, without blocking: OpenSSL works on two buffers in memory, and the bytes are moved here.
 
-Compiled if possible: a lone record passes it twice, and finds its code cold.
+Compiled if possible: a single record passes it twice, and its code is not in the processor's cache.
 
 Rules:
 1. Few large calls. Each call into OpenSSL gives up the interpreter lock, and beside a busy thread may wait milliseconds
@@ -249,7 +249,7 @@ class TlsTransport:
 
     @cython.cfunc
     def _flush(self) -> cython.bint:
-        """Hand over ciphertext; whether all of it is gone."""
+        """Pass ciphertext to the inner transport; return whether all of it was written."""
         sent: cython.Py_ssize_t
         while True:
             if not self._ciphertext:
@@ -263,7 +263,7 @@ class TlsTransport:
 
     @cython.cfunc
     def _try_flush(self) -> Any:
-        """Hand over what fits, where it does not matter whether the peer gets it."""
+        """Write what fits, where it does not matter whether the peer gets it."""
         try:
             self._flush()
         except OSError:
@@ -355,7 +355,7 @@ class TlsTransport:
             try:
                 self._object.unwrap()  # writes close_notify; the answer is not waited for
             except OSError:
-                pass  # it is said, or nobody is there to hear it
+                pass  # close_notify is sent, or the peer has gone
             self._try_flush()
         self._inner.close()
 

@@ -45,7 +45,7 @@ class SinkView(NamedTuple):
     """One sink, as the log has it.
 
     Attributes:
-        claim: its name; None when the log has never heard of it.
+        claim: its name; None when the log does not have it.
         decision: the latest one; with its handles unless it is done.
         done: whether that decision is done.
         deciding: there are records in a transaction that has no end yet.

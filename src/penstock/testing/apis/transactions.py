@@ -92,7 +92,7 @@ def handle_add_partitions_to_txn(request: ApiRequest) -> Body:
 
     Version notes:
     - 2: PRODUCER_FENCED, which was INVALID_PRODUCER_EPOCH before. 3: flexible. 4 and 5 are for brokers and not
-      spoken here.
+      implemented here.
     """
     body = request.body
     transactional_id = body["v3_and_below_transactional_id"]

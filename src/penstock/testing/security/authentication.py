@@ -96,7 +96,7 @@ class Authentication:
         return self._security.acl(self.user)
 
     def note_certificate(self, name: str) -> None:
-        """The client has shown a certificate of that name. It is who it is, unless SASL says more."""
+        """The client has shown a certificate of that name. That is the user, unless SASL names another one."""
         if not self._security.uses_sasl:
             self.user = name
 
