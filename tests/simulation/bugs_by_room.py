@@ -62,7 +62,7 @@ def request_lost_with_its_connection() -> Changes:
 
 
 def end_of_requests_untold_at_close() -> Changes:
-    """Requests that end because the client is closed are not told to whoever made them."""
+    """Requests that end because the client is closed are not told to their callers."""
 
     def deliver(original: Any, client: Any) -> Any:
         return [] if client._closed else original(client)

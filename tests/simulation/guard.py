@@ -10,7 +10,7 @@ Rules that are checked here:
 2. ApiVersions comes before that, and not again.
 3. A session is not renewed within a second of the last time, which brokers do not take.
 
-A session may end for a request that is on its way: the client counts from when it has heard of it. Such a connection is
+A session may end for a request that is on its way: the client counts from when it has the answer. Such a connection is
 closed without an answer.
 """
 

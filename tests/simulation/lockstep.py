@@ -112,7 +112,7 @@ class SimThread:
         self._target(*self._args)
 
     def join(self, timeout: float | None = None) -> None:
-        """Whoever waits for its event has waited long enough."""
+        """The time-out of the thread that waits for its event is over."""
 
     def is_alive(self) -> bool:
         return False

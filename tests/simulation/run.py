@@ -549,7 +549,7 @@ class _Listener(logging.Handler):
 
 
 class _ApplicationSide:
-    """One thread plays all: inside the block it is not the I/O thread, whatever it was and becomes there."""
+    """One thread runs everything: inside the block it is not the I/O thread, whatever it was and becomes there."""
 
     __slots__ = ("_before", "_marks")
 
@@ -580,7 +580,7 @@ def simulate(
     """Run one seed.
 
     Args:
-        seed: decides all that chance decides.
+        seed: of all random numbers.
         traced: note what happens.
         guarded: with brokers that authenticate clients.
         frozen: with brokers that look at nothing for up to 30 seconds when a producer comes for the first time.

@@ -29,7 +29,7 @@ class SinkPlan:
     Attributes:
         run_id: of a batch job; None for a streaming query.
         goal: how many batches its query is to write.
-        lives: how many drivers are started one after the other before the cluster is left in peace.
+        lives: how many drivers are started one after the other before faults end.
         rewrites: the option onRestoredCheckpoint.
         repairs: the option onLost; replays are cut into tasks as they were before.
     """
