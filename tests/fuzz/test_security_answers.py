@@ -38,7 +38,7 @@ many = settings(max_examples=100 * EFFORT, deadline=None, suppress_health_check=
 SECRET = "hunter2-hunter2"
 PLAIN = Authenticator(SaslSettings(mechanism="PLAIN", username="u", password=Password(SECRET)))
 SCRAM = Authenticator(SaslSettings(mechanism="SCRAM-SHA-256", username="u", password=Password(SECRET)))
-# The largest frame that is believed before a client is known, and what it may cost to look at it.
+# The largest frame that is read before a client is known, and what it may cost to look at it.
 MOST_FRAME = 1024 * 1024
 
 
