@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the cases run on: a real broker of a release, or a server that speaks Kafka's protocol and is not Kafka."""
+"""What the cases run on: a real broker of a release, or a server that implements Kafka's protocol and is not Kafka."""
 
 from __future__ import annotations
 

@@ -226,7 +226,7 @@ class Proxy:
             link.reset()
 
     def half_close_to_client_on_loop(self) -> None:
-        """End the stream towards the clients; what they sent still reaches the broker, its answers are swallowed."""
+        """End the stream towards the clients; what they sent still reaches the broker, its answers are dropped."""
         for link in self._links:
             link.swallow_answers = True
             _end_stream(link.client)

@@ -134,7 +134,7 @@ def _make_faults(
     workers: list[WorkerProcess],
     log: Callable[[str], None],
 ) -> float:
-    """Let the lanes run their time; how long it was until the last fault had been mended."""
+    """Let the lanes run their time; how long it was until the last fault had been repaired."""
     schedule = Schedule(faults, plan.seed, plan.haste)
     started = time.monotonic()
     upgrade_at = started + plan.seconds / 2 if plan.protocol == "both" else float("inf")

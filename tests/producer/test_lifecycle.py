@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The edges of a process: Ctrl-C, fork, exit, a producer that is forgotten. Each in a program of its own.
 
-The programs talk to a broker of the test's own process, on the loopback interface.
+The programs connect to a broker of the test's own process, on the loopback interface.
 """
 
 from __future__ import annotations

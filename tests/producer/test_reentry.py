@@ -39,7 +39,7 @@ from penstock.partitioners import Partitioner, StickyPartitioner
 from penstock.producer.send import deferring
 from penstock.testing import FakeKafka, MockProducer
 
-SOON = 60.0  # seconds that a healthy test never needs
+SOON = 60.0  # seconds that a test that passes never needs
 
 Make = Callable[..., Producer]
 

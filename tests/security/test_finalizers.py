@@ -22,7 +22,7 @@ from penstock.security.tls.context import TlsContext
 from penstock.security.tls.settings import TlsSettings
 from penstock.testing import FakeKafka, FakeSecurity
 
-SOON = 30.0  # seconds that a healthy test never needs
+SOON = 30.0  # seconds that a test that passes never needs
 
 
 class Collection:

@@ -122,7 +122,7 @@ def test_a_record_that_met_a_closed_door_is_accepted_when_it_opens_again():
     asked: list[bool] = []
 
     def admitted() -> None:
-        """Another thread closes the door after the second look, and opens it again a little later."""
+        """Another thread closes the queue after the second look, and opens it again a little later."""
         asked.append(core.accumulator.admits_records())
         core.accumulator.admit(len(asked) != 2)
 

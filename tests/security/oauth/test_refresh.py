@@ -146,7 +146,7 @@ def test_a_token_that_was_refused_is_fetched_anew(refreshers):
     refresher.refused(first)
     second = refresher.token()
     assert (first.value, second.value) == ("t0", "t1")
-    refresher.refused(first)  # an old story
+    refresher.refused(first)  # a token that was replaced meanwhile
     assert refresher.token() is second
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The async twin of MockProducer: it has the calls of AsyncProducer, and outcomes come when the test says so."""
+"""MockAsyncProducer: it has the calls of AsyncProducer, and outcomes come when the test says so."""
 
 from __future__ import annotations
 
