@@ -96,7 +96,7 @@ class InMemoryBroker:
         ]
 
     def wakeup(self) -> None:
-        """Nothing to do: the turns are taken by whoever sends."""
+        """Do nothing: the thread that sends takes the turns."""
 
     def close(self) -> None:
         """Do nothing: no file is open."""
