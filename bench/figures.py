@@ -23,7 +23,7 @@ class Figure:
 
     @classmethod
     def of(cls, values: Sequence[float]) -> Figure:
-        """Summarise some values."""
+        """Make a figure from the values of several runs."""
         return cls(median(values), min(values), max(values))
 
 
@@ -121,7 +121,7 @@ def compare(results: Results, ours: Entry, other: Entry, measure: str) -> Figure
 
 
 def judge(results: Results, bar: Bar) -> Verdict:
-    """Measure a bar."""
+    """Compare a bar with what was measured."""
     figure: Figure | None
     if not bar.against:
         values = results.values(*bar.ours, bar.measure)

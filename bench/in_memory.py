@@ -81,11 +81,9 @@ class InMemoryBroker:
     # ---- as a Selector
 
     def watch(self, transport: Any, owner: Any, interest: int) -> None:
-        """See Selector."""
         self._links[transport.fileno()] = (transport, owner, interest)
 
     def unwatch(self, transport: Any) -> None:
-        """See Selector."""
         self._links.pop(transport.fileno(), None)
 
     def poll(self, timeout: float) -> list[tuple[Any, int]]:
@@ -98,10 +96,10 @@ class InMemoryBroker:
         ]
 
     def wakeup(self) -> None:
-        """Nothing to do: the turns are taken by whoever sends."""
+        """Do nothing: the thread that sends takes the turns."""
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Do nothing: no file is open."""
 
     @property
     def has_answers(self) -> bool:
@@ -192,7 +190,7 @@ class _NoThread:
         """`take_turns` does its work."""
 
     def join(self, timeout: float | None = None) -> None:
-        """It has ended."""
+        """Do nothing: no thread has run."""
 
 
 class InlineProducer:

@@ -110,7 +110,7 @@ class Named(Protocol):
 
     @property
     def title(self) -> str:
-        """For people."""
+        """The name that people read."""
         ...
 
 
@@ -182,7 +182,7 @@ class Run:
 
     @property
     def rate(self) -> float:
-        """Records per second."""
+        """Records per second of this run."""
         return self.records / self.seconds
 
     @property

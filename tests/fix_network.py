@@ -5,7 +5,8 @@
 client's end of a connection. Two networks are made of them:
 
 1. `network.fakes.FakeNetwork`: bytes reach the far end at once, and the test says what else happens.
-2. `simulation.wire.World`: frames travel to the fake cluster, and chance says when they arrive, and whether.
+2. `simulation.wire.World`: frames travel to the fake cluster, and a random number decides when they arrive, and
+   whether.
 """
 
 from __future__ import annotations

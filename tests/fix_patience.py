@@ -17,7 +17,7 @@ from penstock import Producer
 from penstock.errors import KafkaTimeoutError
 from penstock.testing import FakeKafka
 
-SOON = 60.0  # seconds that a healthy test never needs
+SOON = 60.0  # seconds that a test that passes never needs
 
 T = TypeVar("T")
 
@@ -35,7 +35,7 @@ def within(seconds: float, call: Callable[[], T]) -> T:
 
     One that took longer is made again, once: a busy machine may have stopped this process in the middle of the first,
     but what always takes too long takes too long twice. The time of a clock on the wall is measured, because a call
-    that waits in vain uses no processor.
+    that waits without success uses no processor.
     """
     for _ in range(2):
         began = time.monotonic()
@@ -85,7 +85,7 @@ def silent(kafka: FakeKafka) -> Iterator[Callable[[], None]]:
 
 
 def why_it_waited(producer: Producer, call: Callable[[], object]) -> KafkaTimeoutError:
-    """What a call raises that waits in vain, once the producer has had the time to learn the cause.
+    """What a call raises that waits without success, once the producer has had the time to learn the cause.
 
     A short max.block.ms may be over before the first answer of a broker was read: then the call is repeated, and may
     wait longer.

@@ -90,7 +90,7 @@ class Watch:
                 )
 
     def begin(self) -> None:
-        """A test begins."""
+        """Begin a test: forget the secrets and texts of the one before."""
         self._forget()
         self.is_watching = True
 
@@ -185,7 +185,7 @@ class SecretSearch:
         self._hear_what_tests_take()
 
     def uninstall(self) -> None:
-        """Leave no trace."""
+        """Undo all patches."""
         self._patch.undo()
 
     def _hear_logs(self) -> None:

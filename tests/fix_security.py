@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A real Kafka with every kind of secured listener and an authorizer, shared by the whole run.
 
-Alice may do everything, and so may whoever comes without a name. Bob may do what a test grants him. What was written is
+Alice may do everything, and so may a client without a name. Bob may do what a test grants him. What was written is
 read back by a consumer that is not ours.
 """
 

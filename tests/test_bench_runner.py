@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How benchmarks are run: in turns, for the same time, within a limit, and whoever fails fails alone."""
+"""How benchmarks are run: in turns, for the same time, within a limit, and one that fails does not end the others."""
 
 from __future__ import annotations
 

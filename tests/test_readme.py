@@ -24,7 +24,7 @@ ROOT = Path(__file__).resolve().parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 EXAMPLES = re.findall(r"^```python\n(.*?)^```$", README, re.MULTILINE | re.DOTALL)
 ADDRESS = "localhost:9092"
-OPTIONS_OF_CONSUMERS = {"isolation.level"}  # whoever reads transactions has to set it
+OPTIONS_OF_CONSUMERS = {"isolation.level"}  # a consumer of transactions has to set it
 
 
 def console_lines() -> list[str]:

@@ -66,7 +66,7 @@ def test_the_properties(text: str, tmp_path: Path) -> None:
     assert given_in_the_clear(raw) == []
 
 
-class Stand:
+class FakeProducer:
     """In the place of a producer: it only reads its options."""
 
     made: list[ProducerConfig]
@@ -81,7 +81,7 @@ class Stand:
         pass
 
     def send(self, *_: object) -> None:
-        """Nothing."""
+        """Do nothing."""
 
 
 class Writer:
@@ -105,22 +105,22 @@ class Writer:
         return self
 
     def save(self) -> None:
-        """Nothing."""
+        """Do nothing."""
 
 
 @pytest.mark.parametrize("text", blocks("python"))
 def test_the_code(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(penstock, "Producer", Stand)
+    monkeypatch.setattr(penstock, "Producer", FakeProducer)
     signer = types.ModuleType("aws_msk_iam_sasl_signer")
     signer.MSKAuthTokenProvider = object  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "aws_msk_iam_sasl_signer", signer)
-    Stand.made = []
+    FakeProducer.made = []
     frame = Writer()
     exec(compile(text, str(PAGE), "exec"), {"frame": frame})
     if frame.options:
         check_sink(parse_options(frame.options, streaming=False))
     else:
-        (config,) = Stand.made
+        (config,) = FakeProducer.made
         check(config)
 
 

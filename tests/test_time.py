@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Deadlines and backoff."""
+"""Deadlines, and the time between retries."""
 
 from __future__ import annotations
 

@@ -83,6 +83,6 @@ def refused(producer: Producer) -> None:
 
 
 async def stand_ins(producer: MockProducer, kafka: FakeKafka) -> None:
-    """What tests use."""
+    """Use what penstock.testing has for tests."""
     assert_type(await producer.send("t"), RecordMetadata)
     assert_type([record.value for record in kafka.records("t")], list[bytes | None])

@@ -20,19 +20,19 @@ from penstock.producer.io._sender_cy import Sender
 
 
 class WatchableAccumulator(RecordAccumulator):
-    """See above."""
+    """A RecordAccumulator whose methods can be replaced."""
 
 
 class WatchablePool(BufferPool):
-    """See above."""
+    """A BufferPool whose methods can be replaced."""
 
 
 class WatchableOutcomes(Outcomes):
-    """See above."""
+    """An Outcomes whose methods can be replaced."""
 
 
 class WatchableSender(Sender):
-    """See above."""
+    """A Sender whose methods can be replaced."""
 
 
 @contextmanager

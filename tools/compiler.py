@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Whether the hot modules can be compiled here: exit code 0, or 1 and a line that says what is missing.
 
-Asked before anything is compiled: without a compiler, Cython's part alone would take minutes for nothing.
+Asked before anything is compiled: without a compiler, Cython's part alone would take minutes before it fails.
 """
 
 from __future__ import annotations

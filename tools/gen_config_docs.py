@@ -303,7 +303,7 @@ def _later_row(key: ConfigKey) -> str:
 
 
 def main() -> None:
-    """Write the page."""
+    """Write docs/config.md."""
     PAGE.write_text(render(), encoding="utf-8")
     print(f"wrote {PAGE.name}")
 

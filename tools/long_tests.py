@@ -95,7 +95,7 @@ class Outcome:
 
     @property
     def word(self) -> str:
-        """For the table."""
+        """The outcome, in the words of the table."""
         return "passed" if self.exit_code == 0 else f"FAILED ({self.exit_code})"
 
 

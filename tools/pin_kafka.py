@@ -66,7 +66,7 @@ def coordinate(jar: Path, cache: Path) -> str:
 
 
 def main(versions: list[str]) -> int:
-    """Print the entries."""
+    """Print the entries for `releases/pinned.py`."""
     for version in versions:
         release = find_release(version)
         with tempfile.TemporaryDirectory(prefix="pin-kafka-") as name:

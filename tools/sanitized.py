@@ -5,7 +5,7 @@
 
 Every read and write beyond the memory that was asked for ends the program with a report. The build has a folder of its
 own, build/sanitized; the ordinary modules stay as they are. What is missing for it is named, and is an error: nothing
-is left out in silence.
+is left out without a message.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _LIBRARY = "libasan.so"
 
 
 def compiler() -> str:
-    """The C compiler."""
+    """The command of the C compiler."""
     return os.environ.get("CC", "gcc")
 
 

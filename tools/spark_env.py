@@ -8,8 +8,8 @@
 Such an environment holds PySpark and what PySpark itself asks for. Everything else is taken from the environment that
 runs this, so what is tested there differs by its Spark and by nothing else, and no other download is needed than
 Spark's, about 450 MB. With --alone it has what `pip install penstock-kafka[spark]` brings and nothing more: Spark's
-workers import some packages because they are there, and a measurement should not have them by chance. Penstock itself
-is, in both, that of this source tree, compiled.
+workers import some packages because they are there, and a measurement should not depend on which are there. Penstock
+itself is, in both, that of this source tree, compiled.
 """
 
 from __future__ import annotations

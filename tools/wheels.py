@@ -145,7 +145,7 @@ def _line(wheel: Path, python: pythons.Python) -> str:
 
 
 def main() -> int:
-    """Make dist/ anew."""
+    """Build the wheels into an empty dist/, and try each."""
     parser = argparse.ArgumentParser(description="Build the wheels, and try each in a clean environment.")
     parser.add_argument("pythons", nargs="*", metavar="PYTHON", help="a version or a path (default: all)")
     try:

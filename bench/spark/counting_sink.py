@@ -27,7 +27,7 @@ class CountingSource(DataSource):
 
     @classmethod
     def name(cls) -> str:
-        """The format's name."""
+        """The name of the format."""
         return "bench-counting"
 
     def writer(self, schema: Any, overwrite: bool) -> CountingWriter:

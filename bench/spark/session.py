@@ -161,7 +161,7 @@ def _pipe(stream: Any) -> Any:
 
 
 def _end_if_ours(pid: int, folder: str) -> None:
-    """End a process that outlived its application, if it is still the one that was seen there."""
+    """End a process that still runs after its application has ended, if it is still the one that was seen there."""
     try:
         environment = Path(f"/proc/{pid}/environ").read_bytes()
         if folder.encode() in environment:

@@ -215,7 +215,7 @@ class Pieces:
         self.elapsed = 0.0
 
     def do_one(self) -> None:
-        """Do another one."""
+        """Compute the next piece, and note its time."""
         started, used = time.perf_counter(), time.thread_time()
         total = 0
         for number in range(_PIECE):

@@ -120,7 +120,7 @@ def main(arguments: Sequence[str]) -> None:
     from penstock import Producer
     from penstock.errors import BufferExhaustedError
 
-    logging.getLogger("penstock").addHandler(logging.NullHandler())  # that the broker is gone is no news
+    logging.getLogger("penstock").addHandler(logging.NullHandler())  # that the broker is gone is known
     told = json.loads(arguments[0])
     value = bytes(told["size"])
     producer = Producer(told["settings"])

@@ -225,7 +225,7 @@ class _Program:
             self._process.kill()
 
     def hear(self) -> dict[str, Any]:
-        """The next line."""
+        """Read the next line of the program."""
         assert self._process.stdout is not None
         line = self._process.stdout.readline()
         if not line:

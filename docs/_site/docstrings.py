@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from penstock._other_clients import Elsewhere
+from penstock._other_clients import OtherClientsName
 
 if TYPE_CHECKING:
     from sphinx.application import Sphinx
@@ -32,7 +32,7 @@ def _plain(_: Sphinx, what: str, __: str, ___: object, ____: object, lines: list
 
 def skips_member(_: object, __: str, ___: str, member: object, ____: bool, _____: object) -> bool | None:
     """True for what the reference leaves out; None where autodoc decides."""
-    return True if isinstance(member, Elsewhere) else None
+    return True if isinstance(member, OtherClientsName) else None
 
 
 def as_rest(lines: list[str]) -> list[str]:

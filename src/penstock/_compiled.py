@@ -53,7 +53,7 @@ def is_hot(module: str) -> bool:
 def pure_wanted() -> bool:
     """Whether the environment asks for the Python sources, or the compiled modules cannot be relied on here.
 
-    They count on the interpreter lock: what they do between two calls of Python nobody else comes into.
+    They rely on the interpreter lock: between two calls of Python no other thread runs.
     """
     asked_for = os.environ.get(PURE_SWITCH, "").strip().lower() not in ("", "0", "no", "false")
     return asked_for or not has_interpreter_lock()

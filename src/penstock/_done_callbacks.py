@@ -63,11 +63,11 @@ class DoneCallback:
             self._look(future)
             self.fn(future)
         elif not loop.has_ended():
-            news = _News(self, future)
+            message = _DoneMessage(self, future)
             if self._post is not None:
-                self._post(loop.mailbox, news)
+                self._post(loop.mailbox, message)
             else:
-                loop.mailbox.put(news)
+                loop.mailbox.put(message)
                 loop.mailbox.ring()
 
     def run_in_loop(self, future: Any) -> None:
@@ -118,7 +118,7 @@ class DoneCallbacks:
         return True
 
 
-class _News:
+class _DoneMessage:
     """A message to the loop; see `Mailbox`."""
 
     __slots__ = ("_callback", "_future")
@@ -131,11 +131,11 @@ class _News:
         self._callback.run_in_loop(self._future)
 
     def drop(self) -> None:
-        """The loop has ended: nobody is left to be told."""
+        """Do nothing: the loop has ended, so that no callback of it can run."""
 
 
 def _try_running_loop() -> Loop | None:
-    """The loop that runs on the calling thread. Who has none has imported neither of these modules."""
+    """The loop that runs on the calling thread. A thread without a loop may have imported neither of these modules."""
     trio, asyncio = sys.modules.get("trio.lowlevel"), sys.modules.get("asyncio.events")
     if trio is None or not trio.in_trio_task():
         if asyncio is None:

@@ -159,7 +159,7 @@ class Event(Enum):
 
 
 class _Cause:
-    """What was told of one cause."""
+    """Until when events of one cause are not logged, and how many were left out since the last line."""
 
     __slots__ = ("left_out", "quiet_until")
 
@@ -188,7 +188,7 @@ class ClientEvents:
         self._causes: dict[tuple[Event, Hashable], _Cause] = {}
 
     def count(self, event: Event) -> None:
-        """It has happened."""
+        """Count one more event of this kind."""
         tally = self._tallies.get(event)
         if tally is None:
             tally = self._tallies.setdefault(event, itertools.count())
@@ -232,7 +232,7 @@ _thread = _Thread()
 
 
 def current() -> ClientEvents | None:
-    """Whose events happen on this thread; None: nobody's in particular, and they are not counted."""
+    """Whose events happen on this thread; None: those of no client, and they are not counted."""
     return _thread.works_for
 
 

@@ -79,7 +79,7 @@ class Fields:
         return found
 
     def array(self, name: str) -> list[Any]:
-        """A list of anything."""
+        """A list; its elements are not checked."""
         return as_list(self.value(name), name)
 
     def numbers_by_text(self, name: str) -> dict[str, int]:

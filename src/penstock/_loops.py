@@ -160,7 +160,7 @@ class TrioLoop:
         await self._lowlevel.checkpoint()
 
     def shield(self) -> Any:
-        """A block that cannot be cancelled."""
+        """A block that the loop does not cancel."""
         return sys.modules["trio"].CancelScope(shield=True)
 
     async def outlast(self, ticket: Ticket[Any], seconds: float) -> BaseException | None:
@@ -183,7 +183,7 @@ class TrioLoop:
 Loop = AsyncioLoop | TrioLoop
 
 
-class _Here(threading.local):
+class _ThreadLoops(threading.local):
     """The loops that were waited in on a thread, and the last one: the same, nearly always."""
 
     def __init__(self) -> None:
@@ -191,7 +191,7 @@ class _Here(threading.local):
         self.loops: weakref.WeakKeyDictionary[Any, Loop] = weakref.WeakKeyDictionary()
 
 
-_here = _Here()
+_loops_of_thread = _ThreadLoops()
 
 
 def running_loop() -> Loop:
@@ -202,7 +202,7 @@ def running_loop() -> Loop:
     """
     lowlevel: Any = sys.modules.get("trio.lowlevel")
     in_trio = lowlevel is not None and lowlevel.in_trio_task()
-    known = _here.loop
+    known = _loops_of_thread.loop
     if known is not None and isinstance(known, TrioLoop) is in_trio and known.is_running_here():
         return known
     key: Any
@@ -210,10 +210,10 @@ def running_loop() -> Loop:
         key = lowlevel.current_trio_token()
     else:
         key = asyncio.get_running_loop()
-    found = _here.loops.get(key)
+    found = _loops_of_thread.loops.get(key)
     if found is None:
-        found = _here.loops[key] = TrioLoop(lowlevel) if in_trio else AsyncioLoop(key)
-    _here.loop = found
+        found = _loops_of_thread.loops[key] = TrioLoop(lowlevel) if in_trio else AsyncioLoop(key)
+    _loops_of_thread.loop = found
     return found
 
 

@@ -38,7 +38,7 @@ def is_compiled() -> bool:
 def new_metadata(
     topic: Any, partition: Any, offset: Any, timestamp: Any, key_size: Any, value_size: Any
 ) -> Any:
-    """Where a record is."""
+    """Make a RecordMetadata without its constructor."""
     if not cython.compiled:
         return tuple.__new__(RecordMetadata, (topic, partition, offset, timestamp, key_size, value_size))
     made: Any = PyType_GenericAlloc(cython.cast(cython.pointer(PyTypeObject), _CLASS), 6)

@@ -205,7 +205,6 @@ class MetricsRegistry:
         return histogram
 
     def histograms(self) -> list[HistogramMetric]:
-        """All histograms."""
         return [one for named in list(self._histograms.values()) for one in list(named.values())]
 
     def sums(self) -> list[SumMetric]:

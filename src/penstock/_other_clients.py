@@ -150,8 +150,8 @@ OF_ERROR_CLASSES: Final[Mapping[str, str]] = MappingProxyType(
 )
 
 
-class Elsewhere:
-    """A name that a class does not have, and the one of another client has.
+class OtherClientsName:
+    """A name that the class of another client has, and ours does not. Reading it raises an error with the advice.
 
     Args:
         name: the name.
@@ -169,7 +169,7 @@ class Elsewhere:
     def __get__(self, asked: object, owner: type) -> Any:
         for cls in owner.__mro__:  # ImportError has a `name`, and an error may have it as a second base
             found = vars(cls).get(self._name, self)
-            if not isinstance(found, Elsewhere):
+            if not isinstance(found, OtherClientsName):
                 return found.__get__(asked, owner)
         raise AttributeError(
             f"{owner.__name__!r} has no {self._name!r}, which another client's {self._whose} has; {self._advice}",
@@ -180,7 +180,7 @@ class Elsewhere:
 
 # Of what `send` returns: kafka-python's name. An attribute of the class, because a compiled class cannot be given one.
 # As an object it cannot be called, says a type checker.
-GET: Final[object] = Elsewhere("get", "use result(timeout=...), in seconds", "future")
+GET: Final[object] = OtherClientsName("get", "use result(timeout=...), in seconds", "future")
 
 
 def names_of_other_clients(table: Mapping[str, str], whose: str = "producer") -> Any:
@@ -195,7 +195,7 @@ def names_of_other_clients(table: Mapping[str, str], whose: str = "producer") ->
         for name, advice in table.items():
             if hasattr(cls, name):
                 raise TypeError(f"{cls.__name__} has {name!r} itself")
-            setattr(cls, name, Elsewhere(name, advice, whose))
+            setattr(cls, name, OtherClientsName(name, advice, whose))
         cls.__dir__ = dir_without_them  # type: ignore[assignment]
         return cls
 
@@ -205,7 +205,10 @@ def names_of_other_clients(table: Mapping[str, str], whose: str = "producer") ->
 def dir_without_them(self: object) -> Iterable[str]:
     """What `dir` gives of an object whose class has such names."""
     names = {
-        name for cls in type(self).__mro__ for name, of in vars(cls).items() if isinstance(of, Elsewhere)
+        name
+        for cls in type(self).__mro__
+        for name, of in vars(cls).items()
+        if isinstance(of, OtherClientsName)
     }
     # A subclass may have one of them as its own.
     return [name for name in object.__dir__(self) if name not in names or hasattr(self, name)]

@@ -131,5 +131,5 @@ def partition_for_key(key: bytes, partition_count: cython.int) -> cython.int:
 def partition_at(
     key: cython.p_const_uchar, size: cython.Py_ssize_t, partition_count: cython.int
 ) -> cython.int:
-    """The same for a key that lies somewhere in memory."""
+    """The same for a key at an address in memory."""
     return (_murmur2_at(key, size) & 0x7FFFFFFF) % partition_count

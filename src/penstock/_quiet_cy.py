@@ -33,5 +33,5 @@ class QuietTime:
         self.until = -math.inf
 
     def end(self) -> None:
-        """Something has happened: ask again."""
+        """End the quiet time, because something has happened: its owner must be asked again."""
         self.until = -math.inf

@@ -39,7 +39,7 @@ class Refusals:
             self._cause = error.twin() if isinstance(error, KafkaError) else None
 
     def clear(self) -> None:
-        """Another transaction begins."""
+        """Forget the refusal: another transaction begins."""
         self._first = self._cause = None
 
     def check(self, call: str) -> None:

@@ -102,7 +102,7 @@ class Reporting:
         self.source = source
 
     def start(self, ended: Callable[[], bool]) -> None:
-        """The producer works, until `ended()`."""
+        """Start to tell the reporters, until `ended()`."""
         self.source.until(ended)
         for reporter in self._reporters:
             try:

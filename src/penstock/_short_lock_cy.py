@@ -56,7 +56,7 @@ class ShortLock:
         self._below = None
         self._depth = 0
         self._waiting = 0  # threads
-        # Where they wait. Closed but for the moment between two holders; who comes through it looks again.
+        # A lock that they wait for. It is free only between two holders; a thread that gets it checks again.
         self._door: Any = None
 
     def acquire(self) -> None:

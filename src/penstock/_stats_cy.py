@@ -6,7 +6,7 @@ and at worst misses the record being made.
 
 Windows: a statistic is kept in `num_samples` samples of `window_ms` each (metrics.num.samples,
 metrics.sample.window.ms). Averages and maxima are over the samples that are not too old; a rate is the sum over them,
-divided by the time they span, for which at least num_samples - 1 whole windows are taken. So a burst in the first
+divided by the time they span, for which at least num_samples - 1 whole windows are taken. So many values in the first
 second of a program's life does not look like a steady rate.
 
 The buckets of a histogram count since the beginning, as Prometheus wants it. For the percentiles of the last windows
@@ -73,7 +73,7 @@ class _Sample:
 
     @property
     def max(self) -> Any:
-        """The largest; minus infinity without any."""
+        """The largest value; minus infinity where there is none."""
         if self.has_whole and not (self.has_real and self.largest_real > self.largest_whole):
             return self.largest_whole
         return self.largest_real
@@ -84,7 +84,7 @@ class _Sample:
 class WindowedStat:
     """Values recorded over the last windows: their average, maximum and rate, and the total since the beginning.
 
-    One `record` feeds all of them, so that a value with both an average and a maximum costs one call.
+    One call of `record` counts for all of them, so that a value with both an average and a maximum costs one call.
 
     Attributes:
         count: how many values there were.
@@ -106,7 +106,7 @@ class WindowedStat:
         return self._whole + self._real if self._has_real else self._whole
 
     def record(self, value: Any, now: cython.double) -> None:
-        """Add one value."""
+        """Add one value to the window of `now`."""
         if isinstance(value, int):
             self.add_whole(value, 1, value, now)
         else:
@@ -238,7 +238,7 @@ class Histogram:
         self._marks: tuple[tuple[float, list[int]], ...] = ()
 
     def add(self, value: cython.double, now: cython.double) -> None:
-        """Count one value."""
+        """Count one value in its bucket, in the window of `now`."""
         if now - self._window_start >= self._window:
             self._open_window(now)
         low: cython.int = 0
@@ -324,7 +324,7 @@ class TimeBudget:
             self._seconds[at] = 0.0
 
     def enter(self, activity: cython.int, now: cython.double) -> None:
-        """Something else begins."""
+        """End the activity before, and count the time from now on for `activity`."""
         if 0 <= self.since < now:
             self._seconds[self.activity] += now - self.since
         self.activity = activity

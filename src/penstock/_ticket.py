@@ -53,7 +53,7 @@ class Ticket(Generic[T]):
 
     @classmethod
     def granted(cls, what: str, result: T) -> Ticket[T]:
-        """A Ticket that need not wait."""
+        """Make a Ticket whose result is there already."""
         ticket = cls(what)
         ticket._state = _GRANTED
         ticket._result = result

@@ -18,7 +18,7 @@ class Clock(Protocol):
     """Where the outermost layer gets its time from; the simulator has its own."""
 
     def now(self) -> float:
-        """Monotonic seconds."""
+        """Return the time of the monotonic clock, in seconds."""
         ...
 
     def wall_ms(self) -> int:
@@ -32,7 +32,7 @@ class SystemClock:
     now = staticmethod(time.monotonic)  # itself: a function around it would cost more than it does
 
     def wall_ms(self) -> int:
-        """Milliseconds since the epoch."""
+        """Return the time of day, in milliseconds since the epoch."""
         return time.time_ns() // 1_000_000
 
 

@@ -60,7 +60,7 @@ class Message(Protocol):
     """What another thread tells a loop."""
 
     def deliver(self) -> None:
-        """Called in the loop."""
+        """Do what the message is for. The loop calls it."""
         ...
 
     def drop(self) -> None:
@@ -76,7 +76,7 @@ class Event(Protocol):
         ...
 
     def quit(self, waiting: Waiting) -> None:
-        """Tell them nothing any more."""
+        """Remove those who wait: they are not told any more."""
         ...
 
 
@@ -121,7 +121,7 @@ class Mailbox:
         message: Any = None
         try:
             while messages:
-                # Ctrl-C comes after calls: `popleft` alone would leave the message in nobody's hands.
+                # Ctrl-C comes after calls: with `popleft` alone the message would be lost.
                 message = messages[0]
                 messages.popleft()
                 message.deliver()
@@ -134,7 +134,7 @@ class Mailbox:
                 self.ring()
 
     def drop_all(self) -> None:
-        """The loop has ended. Any thread."""
+        """Drop all messages, because the loop has ended. Any thread."""
         self._rung = False
         while True:
             try:
@@ -321,7 +321,7 @@ class Waiting:
         self.follower: Any = None  # the event's, by which it tells them
 
     def happened(self, _: object = None) -> None:
-        """The event has come. Any thread."""
+        """Wake all who wait, because the event has come. Any thread."""
         self.mailbox.put(self)
         self.mailbox.ring()
 
@@ -351,7 +351,7 @@ class Waiting:
         self.tokens.clear()  # not before: after Ctrl-C those who have not gone on are told again
 
     def drop(self) -> None:
-        """Nobody can go on any more."""
+        """Report that the loop has ended, if somebody waits in it."""
         if self._on_drop is not None and self.tokens:
             self._on_drop()
 

@@ -14,7 +14,7 @@ class WeakBag(Generic[T]):
     """A set of weak references.
 
     Other threads and finalizers may add and remove while one thread walks over it. A `weakref.WeakSet` raises an error
-    then: it is walked over in Python, and only a plain set is copied in one step.
+    then: Python code iterates over it, and only a plain set is copied in one step.
     """
 
     def __init__(self) -> None:

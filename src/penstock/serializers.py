@@ -61,7 +61,7 @@ class MutableHeaders(MutableSequence[Header]):
         self._frozen = False
 
     def add(self, key: str, value: bytes | None) -> None:
-        """Append a header."""
+        """Append a header with this name and value."""
         self.append(Header(key, value))
 
     def freeze(self) -> tuple[Header, ...]:
@@ -104,7 +104,7 @@ class MutableHeaders(MutableSequence[Header]):
 
 
 class Serializer:
-    """Base of serializers, for those who like to inherit; anything with these methods will do."""
+    """Base class of serializers. It need not be used: any object with these methods is a serializer."""
 
     def serialize(self, topic: str, headers: MutableHeaders, data: Any) -> bytes | None:
         """Give the bytes of `data`, or None for a null; headers may be added to the record until it returns."""
@@ -143,7 +143,7 @@ class StringSerializer(Serializer):
         self._encoding = encoding
 
     def serialize(self, topic: str, headers: MutableHeaders, data: Any) -> bytes | None:
-        """Encode a str."""
+        """Encode a str in the encoding of this serializer; None stays None."""
         if data is None:
             return None
         if not isinstance(data, str):
@@ -247,7 +247,7 @@ class JsonSerializer(Serializer):
     """
 
     def __init__(self, default: Callable[[Any], Any] | None = None, *, sort_keys: bool = False) -> None:
-        # NaN is not JSON: other languages' parsers would choke on it far from here.
+        # NaN is not JSON: parsers of other languages would refuse it at the consumer.
         self._encode = json.JSONEncoder(
             ensure_ascii=False, allow_nan=False, separators=(",", ":"), default=default, sort_keys=sort_keys
         ).encode

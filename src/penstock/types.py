@@ -108,7 +108,7 @@ class RowErrors:
 
     @property
     def count(self) -> int:
-        """How many rows."""
+        """The number of rows."""
         return self.last_row - self.first_row + 1
 
 
@@ -184,7 +184,7 @@ class GroupFields(Protocol):
 
     @property
     def group_id(self) -> Any:
-        """The group."""
+        """The id of the consumer group."""
 
     @property
     def generation_id(self) -> Any:
@@ -192,7 +192,7 @@ class GroupFields(Protocol):
 
     @property
     def member_id(self) -> Any:
-        """The member."""
+        """The id of the member in its group."""
 
     @property
     def group_instance_id(self) -> Any:

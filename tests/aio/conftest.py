@@ -14,7 +14,8 @@ from producer.fakes_sender import LoopbackBroker
 
 @pytest.fixture(scope="module", autouse=True)
 def debug_mode() -> Iterator[None]:
-    """Every loop is in asyncio's debug mode, whoever makes it, and so are those of programs that a test starts.
+    """Every loop is in asyncio's debug mode, no matter which code makes it, and so are those of programs that a test
+    starts.
 
     It finds calls from the wrong thread. For a module, so that fixtures of modules are made and ended in it, too.
     """

@@ -13,7 +13,7 @@ import anyio
 from penstock import AsyncProducer
 from penstock.errors import KafkaTimeoutError
 
-SOON = 60.0  # seconds that a healthy test never needs, also on a machine that has no time for it
+SOON = 60.0  # seconds that a test that passes never needs, also on a machine that has no time for it
 BATCH = 1024
 # anyio's name of the backend, and its options.
 LOOPS: dict[str, tuple[str, dict[str, Any]]] = {
@@ -83,7 +83,7 @@ async def known(producer: AsyncProducer, topic: str = "t") -> None:
 
 
 class CancelAt:
-    """Awaits a coroutine and cancels it where it is suspended for the so-manieth time.
+    """Awaits a coroutine and cancels it where it is suspended, at the suspension with the given number.
 
     Args:
         coroutine: what is awaited.

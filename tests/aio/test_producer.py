@@ -329,11 +329,11 @@ def test_callbacks_run_on_the_io_thread_on_request(made) -> None:
 
 class _Awaited:
     async def __call__(self, metadata: Any, error: Exception | None) -> None:
-        """Never awaited."""
+        """Do nothing: the test never awaits it."""
 
 
 async def _coroutine(metadata: Any, error: Exception | None) -> None:
-    """Never awaited."""
+    """Do nothing: the test never awaits it."""
 
 
 @pytest.mark.parametrize("wrong", [_coroutine, _Awaited(), "no function"])

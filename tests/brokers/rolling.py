@@ -38,7 +38,7 @@ class Upgrade:
         return run_upgrade(self, say)
 
     def properties(self, protocol: str) -> dict[str, object]:
-        """What all brokers have while they speak the protocol of a release among themselves."""
+        """What all brokers have while they use the protocol of a release among themselves."""
         version = ".".join(protocol.split(".")[: 3 if protocol.startswith("0.") else 2])
         formats = {"log.message.format.version": version} if Traits(self.new).number < (3,) else {}
         return {"inter.broker.protocol.version": version, "min.insync.replicas": 2, **formats}

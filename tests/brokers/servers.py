@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the cases run on: a real broker of a release, or a server that speaks Kafka's protocol and is not Kafka."""
+"""What the cases run on: a real broker of a release, or a server that implements Kafka's protocol and is not Kafka."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class Server(Protocol):
 
 
 class RealBroker:
-    """Apache Kafka."""
+    """A broker of Apache Kafka, whose log files can be read."""
 
     def __init__(self, cluster: DevCluster) -> None:
         self.cluster = cluster
@@ -74,7 +74,7 @@ class RealBroker:
         self.cluster.restart(self._node.node_id)
 
     def check_restart(self) -> None:
-        """It always can."""
+        """Accept every case: a real broker can always be restarted."""
 
     def options(self, access: str) -> dict[str, str]:
         if access not in [each.name for each in self.cluster.accesses]:

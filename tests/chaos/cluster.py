@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Three brokers whose clients come through proxies, while the brokers talk to each other directly."""
+"""Three brokers whose clients come through proxies, while the brokers connect to each other directly."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _PROPERTIES = {
     "auto.leader.rebalance.enable": "false",
     "auto.create.topics.enable": "false",
     "transaction.abort.timed.out.transaction.cleanup.interval.ms": 1000,
-    # Whoever falls behind leaves the in-sync set soon, and whoever is back joins it soon.
+    # A replica that falls behind leaves the in-sync set soon, and one that is back joins it soon.
     "replica.lag.time.max.ms": 6000,
 }
 

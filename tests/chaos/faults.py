@@ -27,7 +27,7 @@ _RECOVERY_SECONDS = 90.0
 
 
 @dataclass(frozen=True)
-class Struck:
+class InjectedFault:
     """A fault that has happened.
 
     Attributes:
@@ -60,13 +60,13 @@ class Faults:
     ) -> None:
         from confluent_kafka.admin import AdminClient
 
-        self.struck: list[Struck] = []
+        self.injected: list[InjectedFault] = []
         self.victims = victims
         self._cluster = cluster
         self._topic = topic
         self._log = log
         self._started = time.monotonic()
-        self._lock = threading.Lock()  # guards `struck`; the lanes are threads
+        self._lock = threading.Lock()  # guards `injected`; the lanes are threads
         self._down: set[int] = set()  # written by the broker lane only
         self._admin = AdminClient(
             {"bootstrap.servers": cluster.bootstrap_servers, "log_level": 0, "socket.timeout.ms": 20_000}
@@ -140,9 +140,9 @@ class Faults:
         loser = strayed[0][1]
         done = threading.Event()
         proxy = self._cluster.proxies[loser]
-        struck = proxy.arm(_is_produce, done.set)
+        applied = proxy.arm(_is_produce, done.set)
         in_flight = done.wait(ARM_SECONDS)
-        proxy.disarm(struck)
+        proxy.disarm(applied)
         partitions = [TopicPartition(self._topic, number) for number, _ in strayed]
         self._admin.elect_leaders(ElectionType.PREFERRED, partitions).result(60)
         moved = self._await_leaders({number for number, _ in strayed})
@@ -222,19 +222,19 @@ class Faults:
         proxies = [self._cluster.proxies[node_id] for node_id in node_ids]
         armed = [(proxy, proxy.arm(wanted, once)) for proxy in proxies]
         counted = done.wait(ARM_SECONDS)
-        for proxy, struck in armed:
-            proxy.disarm(struck)
-            if struck.done():
-                struck.result(0)  # raises what the action raised
+        for proxy, applied in armed:
+            proxy.disarm(applied)
+            if applied.done():
+                applied.result(0)  # raises what the action raised
         if not counted:
-            # It may have struck after the wait; then this does nothing.
+            # It may have happened after the wait; then this does nothing.
             proxies[0].call_on_loop(once)
         self._note(kind, target, counted)
 
     def _note(self, kind: str, target: str, counted: bool) -> None:
-        fault = Struck(kind, target, time.monotonic() - self._started, counted)
+        fault = InjectedFault(kind, target, time.monotonic() - self._started, counted)
         with self._lock:
-            self.struck.append(fault)
+            self.injected.append(fault)
         self._log(str(fault))
 
     def _some_proxy(self, rng: random.Random) -> tuple[int, Proxy]:

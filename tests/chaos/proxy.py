@@ -201,15 +201,15 @@ class Proxy:
 
     def arm(self, wanted: Callable[[Passing], bool], action: Callable[[], None]) -> Future[None]:
         """Call `action` on the loop, once, right after such a request was passed on to the broker."""
-        struck: Future[None] = Future()
-        self._loop.call(self._armed.append, (wanted, action, struck))
-        return struck
+        applied: Future[None] = Future()
+        self._loop.call(self._armed.append, (wanted, action, applied))
+        return applied
 
-    def disarm(self, struck: Future[None]) -> None:
+    def disarm(self, applied: Future[None]) -> None:
         """Forget an action that was armed; one that has been called already stays called."""
 
         def forget() -> None:
-            self._armed = [armed for armed in self._armed if armed[2] is not struck]
+            self._armed = [armed for armed in self._armed if armed[2] is not applied]
 
         self._loop.call(forget)
 
@@ -226,7 +226,7 @@ class Proxy:
             link.reset()
 
     def half_close_to_client_on_loop(self) -> None:
-        """End the stream towards the clients; what they sent still reaches the broker, its answers are swallowed."""
+        """End the stream towards the clients; what they sent still reaches the broker, its answers are dropped."""
         for link in self._links:
             link.swallow_answers = True
             _end_stream(link.client)
@@ -323,10 +323,10 @@ class Proxy:
     def _strike(self, passing: Passing) -> None:
         for armed in [armed for armed in self._armed if armed[0](passing)]:
             self._armed.remove(armed)
-            _, action, struck = armed
+            _, action, applied = armed
             try:
                 action()
             except Exception as error:
-                struck.set_exception(error)
+                applied.set_exception(error)
             else:
-                struck.set_result(None)
+                applied.set_result(None)

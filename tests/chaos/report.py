@@ -8,7 +8,7 @@ from collections import Counter
 from dataclasses import asdict, dataclass
 
 from chaos.check import Findings
-from chaos.faults import Struck
+from chaos.faults import InjectedFault
 
 # A broker is taken for dead after 4 s, a request is given up after 5 s, and faults come on top of each other. What
 # takes longer than this has not recovered by itself.
@@ -30,7 +30,7 @@ class ChaosReport:
     seed: int
     protocol: str
     seconds: float
-    faults: list[Struck]
+    faults: list[InjectedFault]
     findings: Findings
     failed: int
     stalls: dict[str, float]
@@ -84,7 +84,7 @@ class ChaosReport:
         return "\n".join(lines)
 
 
-def _kind(fault: Struck) -> str:
+def _kind(fault: InjectedFault) -> str:
     kind = re.sub(r" by \d+ ms| of the coordinator of .*", "", fault.kind).rstrip(",")
     if "coordinator" in fault.kind:
         return "kill -9 of a coordinator"

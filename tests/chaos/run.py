@@ -112,7 +112,7 @@ def _run(plan: ChaosPlan, cluster: ProxiedCluster, folder: Path, log: Callable[[
         seed=plan.seed,
         protocol=plan.protocol,
         seconds=seconds,
-        faults=faults.struck,
+        faults=faults.injected,
         findings=findings,
         failed=sum(len(numbers) for note in plain.values() for numbers in note.failed.values()),
         stalls=stalls,
@@ -134,7 +134,7 @@ def _make_faults(
     workers: list[WorkerProcess],
     log: Callable[[str], None],
 ) -> float:
-    """Let the lanes run their time; how long it was until the last fault had been mended."""
+    """Let the lanes run their time; how long it was until the last fault had been repaired."""
     schedule = Schedule(faults, plan.seed, plan.haste)
     started = time.monotonic()
     upgrade_at = started + plan.seconds / 2 if plan.protocol == "both" else float("inf")

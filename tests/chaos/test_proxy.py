@@ -96,30 +96,30 @@ def test_frames_are_found_in_any_pieces(size: int) -> None:
 def test_an_armed_action_strikes_when_the_request_has_passed(ends: Ends) -> None:
     seen: list[int] = []
     wanted = Passing(PRODUCE, "a")
-    struck = ends.proxy.arm(lambda passing: passing == wanted, lambda: seen.append(1))
+    applied = ends.proxy.arm(lambda passing: passing == wanted, lambda: seen.append(1))
     ends.ask(request(PRODUCE, 1, "b") + request(END_TXN, 2, "a"))
     assert not seen
     ends.ask(request(PRODUCE, 3, "a"))
-    struck.result(SECONDS)
+    applied.result(SECONDS)
     ends.ask(request(PRODUCE, 4, "a"))
     assert seen == [1]
 
 
 def test_a_disarmed_action_does_not_strike(ends: Ends) -> None:
-    struck: Future[None] = ends.proxy.arm(lambda passing: True, lambda: None)
-    ends.proxy.disarm(struck)
+    applied: Future[None] = ends.proxy.arm(lambda passing: True, lambda: None)
+    ends.proxy.disarm(applied)
     ends.ask(request(PRODUCE, 1))
-    assert not struck.done()
+    assert not applied.done()
 
 
 def test_an_action_that_raises_is_told(ends: Ends) -> None:
     def fail() -> None:
         raise ValueError("no")
 
-    struck = ends.proxy.arm(lambda passing: True, fail)
+    applied = ends.proxy.arm(lambda passing: True, fail)
     ends.ask(request(PRODUCE, 1))
     with pytest.raises(ValueError, match="no"):
-        struck.result(SECONDS)
+        applied.result(SECONDS)
 
 
 @pytest.mark.parametrize("ends", ["by TLS"], indirect=True)

@@ -57,7 +57,7 @@ class WorkerPlan:
         return json.dumps(asdict(self))
 
     def options(self) -> dict[str, Any]:
-        """The producer's options."""
+        """Return the options of the producer."""
         options: dict[str, Any] = {
             **{name.replace(".", "_"): value for name, value in self.security.items()},
             "bootstrap_servers": self.servers,
@@ -193,7 +193,7 @@ class TransactionalWorker:
                 except KafkaError as error:
                     # The producer is of no use any more, and said so: the next one takes over its id.
                     self._trouble("a new producer is needed", error)
-        # What the last producer left open, if anything, is ended by whoever takes the id.
+        # What the last producer left open, if anything, is ended by the producer that takes the id.
         with Producer(**self._plan.options()) as producer:
             until_answered(producer.init_transactions)
 

@@ -36,7 +36,7 @@ def batch_of(
 def init_producer_id(
     client: ControlClient, transactional_id: str, timeout_ms: int = 60_000
 ) -> tuple[int, int]:
-    """Take the id, fencing whoever had it; producer id and epoch."""
+    """Take the id, which fences the producer that had it; return producer id and epoch."""
     body = {"transactional_id": transactional_id, "transaction_timeout_ms": timeout_ms}
     request = SchemaRequest.of(INIT_PRODUCER_ID, body)
     answer = client.run(ask_until_answered(CoordinatorOf(transactional_id), request))

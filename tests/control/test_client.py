@@ -392,7 +392,7 @@ def test_a_request_that_cannot_be_said_to_that_broker_fails_its_job() -> None:
         client.request("any", request)
 
 
-class Unsayable(SchemaRequest):
+class Unencodable(SchemaRequest):
     """A request that cannot be written."""
 
     def encode(self, version: int) -> list[Buffer]:
@@ -402,10 +402,10 @@ class Unsayable(SchemaRequest):
 @pytest.mark.parametrize("target", [ANY, CoordinatorOf("x")], ids=["any", "coordinator"])
 def test_a_request_that_cannot_be_sent_fails_its_job_and_no_other(target: Target) -> None:
     cluster = ScriptedCluster()
-    unsayable = Unsayable.of(END_TXN, end_txn().body)
+    unencodable = Unencodable.of(END_TXN, end_txn().body)
     jobs = [
         ask_until_answered(CoordinatorOf("y"), end_txn("y")),
-        ask_until_answered(target, unsayable),
+        ask_until_answered(target, unencodable),
         ask_until_answered(ANY, end_txn("z")),
     ]
     with cluster.client() as client:

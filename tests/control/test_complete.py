@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Ending transactions against a cluster in memory: what is sent, when it is repeated, what is believed."""
+"""Ending transactions against a cluster in memory: what is sent, when it is repeated, which answers count."""
 
 from __future__ import annotations
 

@@ -277,7 +277,7 @@ def test_forbidden_without_a_place_is_an_error() -> None:
 @pytest.mark.parametrize(
     ("version", "code", "marker_epoch", "causes"),
     [
-        # Older protocol: whoever forces the end raises the epoch; a decision keeps it.
+        # Older protocol: an end that is forced raises the epoch; a decision keeps it.
         (3, INVALID_TXN_STATE, 4, (OTHERWISE,)),
         (3, PRODUCER_FENCED, 4, (OTHERWISE,)),
         (4, PRODUCER_FENCED, 5, (FENCE, TIME_OUT)),
@@ -316,7 +316,7 @@ def test_a_time_out_says_what_is_known_and_that_it_may_be_repeated() -> None:
 
 
 class Coordinator:
-    """A transaction as its coordinator and its log know it, with chance for a network."""
+    """A transaction as its coordinator and its log know it, behind a network that loses answers at random."""
 
     def __init__(self, rng: random.Random) -> None:
         self.rng = rng

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Arrow arrays made by hand, honest and lying, and what each row of them is worth.
+"""Arrow arrays made by hand, correct and wrong, and what each row of them is worth.
 
 A table here is memory from malloc, each buffer just as large as the C data interface lets a reader know, and not a byte
 more: under the address sanitizer every look beyond it ends the program. What is expected of a row is worked out from
@@ -39,7 +39,7 @@ class Memory:
     """All memory of one table, until it is freed.
 
     Attributes:
-        numbers: address and size of buffers with offsets, codes, views and bitmaps: what a second thread may spoil.
+        numbers: address and size of buffers with offsets, codes, views and bitmaps: what a second thread may change.
     """
 
     def __init__(self) -> None:
@@ -99,7 +99,7 @@ class Maker:
 
     Args:
         rng: decides everything.
-        lying: whether numbers may be lies.
+        lying: whether numbers may be wrong.
         memory: where the buffers go.
     """
 

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Sends tables of `arrow_layouts` through everything between an Arrow table and the bytes of a batch.
 
-A seed decides the table. Each row that is good must be in the batch, byte for byte; each that lies must be told by its
-number. In the second kind of round another thread spoils the table meanwhile: then any outcome is right but a batch
-that cannot be read, or memory that is not ours.
+A seed decides the table. Each row that is good must be in the batch, byte for byte; each that is wrong must be told by
+its number. In the second kind of round another thread changes the table meanwhile: then any outcome is right but a
+batch that cannot be read, or memory that is not ours.
 
 As a program, for a build with the address sanitizer: python arrow_rounds.py [--seconds n] [--seed n]
 """
@@ -153,9 +153,9 @@ class Round:
         assert bytes(at_once.raw_records()) == bytes(one_by_one.raw_records())
 
     def survive(self, writer_size: int = 60_000) -> int:
-        """Append what is good while another thread spoils the table; how many records came out.
+        """Append what is good while another thread changes the table; return how many records came out.
 
-        It begins once the table was taken: what the last offset says before is believed.
+        It begins once the table was taken: what the last offset says before is used as it is.
         """
         chunks = self.open()
         stop = threading.Event()
@@ -218,7 +218,7 @@ def _opened(rows: Any, has_topic: bool) -> Any:
 
 
 def one_round(seed: int) -> int:
-    """A table that lies or not, in peace; how many of its rows were good."""
+    """Send a table, correct or wrong, that does not change; return how many of its rows were good."""
     some = Round(seed, lying=seed % 4 > 0)
     try:
         return some.check()

@@ -2,8 +2,8 @@
 """Coverage-guided fuzzing of everything that reads a broker's bytes: `make fuzz` runs it, and fails without atheris.
 
 The input's first byte chooses what reads the rest: frames, the header and body of an answer, record batches, message
-sets. Whatever the bytes are, only ProtocolError and its kin may come out, and a body that was read must survive being
-written again.
+sets. Whatever the bytes are, only ProtocolError and its kin may come out, and a body that was read must be the same
+after being written again.
 """
 
 from __future__ import annotations
@@ -150,7 +150,7 @@ def plain(value: object) -> object:
 
 
 def test_one_input(data: bytes) -> None:
-    """What atheris calls."""
+    """Read one response; atheris calls this with each input."""
     if len(data) < 3:
         return
     try:
@@ -176,7 +176,7 @@ def message_sets() -> list[bytes]:
 
 
 def main() -> None:
-    """Start from one good answer of each kind, so that mutations have something to spoil."""
+    """Start from one good answer of each kind, so that mutations have something to change."""
     corpus = next((Path(word) for word in sys.argv[1:] if not word.startswith("-")), None)
     if corpus is not None:
         corpus.mkdir(parents=True, exist_ok=True)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Every API and version whose answers this package reads, with a request to be answered and answers to be spoiled."""
+"""Every API and version whose answers this package reads, with a request to be answered and answers to be corrupted."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Ways to spoil bytes, as values: so that hypothesis can shrink them, and a failing case can be read.
+"""Changes that corrupt bytes, as values: so that hypothesis can shrink them, and a failing case can be read.
 
 Positions are fractions of 2**16, so that one mutation fits data of any length.
 """

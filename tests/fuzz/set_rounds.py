@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Converts spoiled batches to message sets, and looks at spoiled sets before they are sent: both are done in C.
+"""Converts corrupt batches to message sets, and looks at corrupt sets before they are sent: both are done in C.
 
 A seed decides the bytes. A batch is refused, or its set has the records that the reader of batches finds in it. A set
 is refused, or its entries fill it exactly.
@@ -67,7 +67,7 @@ def with_header(batch: bytearray, rng: random.Random) -> bytes:
 
 
 def one_round(seed: int) -> bool:
-    """Spoil a batch and a set; whether the batch was converted all the same."""
+    """Corrupt a batch and a set; return whether the batch was converted all the same."""
     rng = random.Random(seed)
     magic = rng.randrange(2)
     good = random_batch(rng)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A whole producer, without its thread, on a network in memory whose brokers send spoiled answers.
+"""A whole producer, without its thread, on a network in memory whose brokers send corrupt answers.
 
 The brokers behind it are the validating fake cluster, so what they have written can be trusted: only the answers lie.
 """

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Spoiled message sets, and spoiled batches that are to be converted to them."""
+"""Corrupt message sets, and corrupt batches that are to be converted to them."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_a_spoiled_set_is_refused_or_says_what_it_says(
 def test_what_is_in_a_wrapper_is_not_believed_either(
     records: list[Record], magic: int, name: str, changes: list[Mutation]
 ) -> None:
-    """The inner entries are spoiled before they are compressed, so that no checksum of the wrapper tells."""
+    """The inner entries are corrupted before they are compressed, so that no checksum of the wrapper tells."""
     inner = spoil(bytes(convert(batch_of(records), magic, codec("none"))), changes)
     payload = bytes(codec(name).compress(inner))
     if magic == 0 and name == "lz4":

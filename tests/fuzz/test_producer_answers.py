@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A whole producer whose brokers' answers are spoiled on their way.
+"""A whole producer whose brokers' answers are corrupted on their way.
 
 Answers that cannot be read cost a connection and a retry, never a record: idempotence makes that exactly once. Answers
 that can be read and lie may cost anything but a hang, a crash or memory, and each record has one outcome.
@@ -213,6 +213,7 @@ def test_answers_that_lie_never_hang_the_producer(
     told, accepted = send_all(producer, "a")
     assert len(told) == accepted
     around.spoil = bytes
-    # A request that a liar has throttled, or whose answer never came, gives its memory back when it is given up.
+    # A request that a corrupt answer has throttled, or whose answer never came, gives its memory back when it is given
+    # up.
     assert producer.run_until(lambda: producer.memory_is_back, 400)
     producer.close()

@@ -38,7 +38,7 @@ many = settings(max_examples=100 * EFFORT, deadline=None, suppress_health_check=
 SECRET = "hunter2-hunter2"
 PLAIN = Authenticator(SaslSettings(mechanism="PLAIN", username="u", password=Password(SECRET)))
 SCRAM = Authenticator(SaslSettings(mechanism="SCRAM-SHA-256", username="u", password=Password(SECRET)))
-# The largest frame that is believed before a client is known, and what it may cost to look at it.
+# The largest frame that is read before a client is known, and what it may cost to look at it.
 MOST_FRAME = 1024 * 1024
 
 
@@ -175,7 +175,7 @@ def test_a_list_that_announces_a_million_and_holds_none() -> None:
 # ---- providers of tokens
 
 
-class Liar:
+class ScriptedServer:
     """A server that says whatever it is told to, to everybody."""
 
     def __init__(self, say: Callable[[socket.socket], None]) -> None:
@@ -242,7 +242,7 @@ REFUSAL = (
 
 def test_spoiled_answers_of_a_provider() -> None:
     said: list[bytes] = [b""]
-    with Liar(lambda client: client.sendall(said[0])) as liar:
+    with ScriptedServer(lambda client: client.sendall(said[0])) as liar:
 
         @many
         @given(st.sampled_from([HEAD + BODY, CHUNKED, REDIRECT, REFUSAL]), mutations)
@@ -311,7 +311,7 @@ def begun(start: bytes, piece: bytes) -> Callable[[socket.socket], None]:
     ],
 )
 def test_a_provider_that_does_not_come_to_an_end(say: Callable[[socket.socket], None]) -> None:
-    with Liar(say) as liar:
+    with ScriptedServer(say) as liar:
         began = time.monotonic()
         with memory_below(8_000_000):
             found = asked(liar.url, 0.5)

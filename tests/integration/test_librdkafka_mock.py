@@ -18,7 +18,7 @@ RECORDS = 200
 
 @pytest.fixture(scope="module")
 def servers() -> Iterator[str]:
-    """The cluster lives in a client of librdkafka, as long as the client."""
+    """The cluster is part of a client of librdkafka, and ends with it."""
     owner = confluent_kafka.Producer(
         {"bootstrap.servers": "unused", "test.mock.num.brokers": 2, "log_level": 0}
     )

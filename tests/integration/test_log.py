@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What lies in the broker's log files: every batch is valid and the very one that was sent, every record is exact."""
+"""What is in the broker's log files: every batch is valid and the very one that was sent, every record is exact."""
 
 from __future__ import annotations
 

@@ -84,7 +84,7 @@ def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KerberosKafka]:
     with Realm(folder) as realm, pytest.MonkeyPatch.context() as patch:
         for name in ("alice", "bob", "kafka/elsewhere"):
             realm.add(name)
-        # Read by the library each time that it is asked for something. No ticket of whoever runs this is used.
+        # Read by the library each time that it is asked for something. No ticket of the user who runs this is used.
         patch.setenv("KRB5_CONFIG", str(realm.config))
         patch.setenv("KRB5CCNAME", f"FILE:{folder}/no-tickets")
         patch.setenv("KRB5_CLIENT_KTNAME", f"FILE:{folder}/no-keytab")

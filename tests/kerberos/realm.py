@@ -122,7 +122,7 @@ class Realm:
         new.replace(self.keytab(name))
 
     def remove(self, name: str) -> None:
-        """Forget a principal."""
+        """Delete a principal from the realm."""
         self._administer("delprinc", "-force", name)
 
     def disable(self, name: str) -> None:
@@ -215,7 +215,7 @@ def _modules() -> str:
 
 
 def set_clock_ahead(cache: Path, seconds: int) -> None:
-    """Let all that uses this cache of tickets believe that the KDC's clock is ahead of this machine's."""
+    """Let all that uses this cache of tickets assume that the KDC's clock is ahead of this machine's."""
     data = cache.read_bytes()
     version, length = struct.unpack_from(">HH", data)
     assert version == 0x0504, "a file of another version"

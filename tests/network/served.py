@@ -20,7 +20,7 @@ class ServedCluster:
 
     Attributes:
         spoil: takes a whole frame, size and all, and gives what the client shall read instead.
-        swallow: says whether the next request is thrown away and answered with nonsense, having had no effect.
+        swallow: says whether the next request is dropped and answered with random bytes, without an effect.
     """
 
     def __init__(self, network: FakeNetwork, cluster: FakeCluster) -> None:

@@ -16,7 +16,7 @@ from penstock.protocol.messages import PRODUCE
 from penstock.testing import FakeKafka, Fault
 
 
-class Stubborn:
+class RaisesAfterwards:
     """A transport or a selector one of whose methods does its work, and raises all the same, once that is switched on.
 
     Args:
@@ -37,7 +37,7 @@ class Stubborn:
 
         def fail(*args: object) -> None:
             original(*args)
-            if Stubborn.broken:
+            if RaisesAfterwards.broken:
                 raise OSError(errno.EIO, "no")
 
         return fail
@@ -49,17 +49,17 @@ def test_a_connection_that_cannot_be_closed_ends_all_the_same(
 ) -> None:
     if where == "close":
         connect = TcpTransport.connect
-        kind = mock.Mock(connect=lambda *args: Stubborn(connect(*args), where))
+        kind = mock.Mock(connect=lambda *args: RaisesAfterwards(connect(*args), where))
         monkeypatch.setattr(backend, "TcpTransport", kind)
     else:
-        monkeypatch.setattr(backend, "SocketSelector", lambda: Stubborn(SocketSelector(), where))
+        monkeypatch.setattr(backend, "SocketSelector", lambda: RaisesAfterwards(SocketSelector(), where))
     with FakeKafka(topics={"t": 1}) as kafka:
         producer = Producer(bootstrap_servers=kafka.bootstrap_servers, request_timeout_ms=5000)
         try:
             producer.send("t", b"first").result(60)
-            monkeypatch.setattr(Stubborn, "broken", True)
+            monkeypatch.setattr(RaisesAfterwards, "broken", True)
             kafka.add_fault(Fault(api=PRODUCE, cut="before"))
             assert producer.send("t", b"second").result(60).offset == 1
         finally:
-            monkeypatch.setattr(Stubborn, "broken", False)
+            monkeypatch.setattr(RaisesAfterwards, "broken", False)
             producer.close(1)

@@ -33,14 +33,14 @@ SECRET = "open-sesame"
 
 
 def hello() -> HandshakeStep:
-    return HandshakeStep(SchemaRequest.of(SASL_HANDSHAKE, {"mechanism": "KNOCK"}), 1)
+    return HandshakeStep(SchemaRequest.of(SASL_HANDSHAKE, {"mechanism": "TOKEN"}), 1)
 
 
-def token(text: bytes = b"knock") -> HandshakeStep:
+def token(text: bytes = b"token") -> HandshakeStep:
     return HandshakeStep(SchemaRequest.of(SASL_AUTHENTICATE, {"auth_bytes": text}), 1)
 
 
-class Knock:
+class TokenHandshake:
     """A handshake as that of SASL: a mechanism, then a token that is found aside."""
 
     state = AUTHENTICATING
@@ -56,26 +56,26 @@ class Knock:
         if "mechanisms" in body:
             return Aside(self._find)
         if body["error_code"]:
-            raise AuthenticationError("wrong knock", mechanism="KNOCK", user="alice")
+            raise AuthenticationError("wrong token", mechanism="TOKEN", user="alice")
         self.session_lifetime_ms = body["session_lifetime_ms"]
         return None
 
 
-class Doors:
+class HandshakeRig:
     """Makes the handshakes of a client, and lets brokers answer them."""
 
     def __init__(self, lifetime_ms: int = 0, **settings: Any) -> None:
         self.find: Callable[[], HandshakeStep | None] = token
         self.lifetime_ms = lifetime_ms
         self.refuses = False
-        self.made: list[Knock] = []
-        self.kind: type[Knock] = Knock
+        self.made: list[TokenHandshake] = []
+        self.kind: type[TokenHandshake] = TokenHandshake
         self.h = Harness(authenticate=self.handshake, **settings)
         self.broker = self.h.brokers[0]
-        self.broker.rules[SASL_HANDSHAKE.key] = lambda _: {"error_code": 0, "mechanisms": ["KNOCK"]}
+        self.broker.rules[SASL_HANDSHAKE.key] = lambda _: {"error_code": 0, "mechanisms": ["TOKEN"]}
         self.broker.rules[SASL_AUTHENTICATE.key] = self._admit
 
-    def handshake(self, node: Any, versions: Any) -> Knock:
+    def handshake(self, node: Any, versions: Any) -> TokenHandshake:
         self.made.append(self.kind(lambda: self.find()))  # noqa: PLW0108 - the test may change it later
         return self.made[-1]
 
@@ -98,23 +98,23 @@ class Doors:
 
 
 def test_work_aside_is_not_done_on_the_io_thread_and_its_result_is_sent():
-    doors = Doors()
-    h = doors.h
+    rig = HandshakeRig()
+    h = rig.h
     h.network.aside_delay = 2.0
     found: list[float] = []
-    doors.find = lambda: found.append(h.now) or token(b"found")
+    rig.find = lambda: found.append(h.now) or token(b"found")
     h.client.ready(h.nodes[0], h.now)
     start = h.now
-    h.poll_until(lambda: doors.state() is AUTHENTICATING)
+    h.poll_until(lambda: rig.state() is AUTHENTICATING)
     assert not found
-    h.poll_until(lambda: doors.state() is READY, timeout=5)
+    h.poll_until(lambda: rig.state() is READY, timeout=5)
     assert found == [pytest.approx(start + 2)]
-    assert doors.broker.seen[-1].body["auth_bytes"] == b"found"
+    assert rig.broker.seen[-1].body["auth_bytes"] == b"found"
     assert h.client.metrics.authentications == 1
 
 
 def test_work_aside_may_be_the_first_step_and_may_be_the_last():
-    class Quiet(Knock):
+    class Quiet(TokenHandshake):
         def start(self) -> Aside:
             return Aside(lambda: None)
 
@@ -124,31 +124,31 @@ def test_work_aside_may_be_the_first_step_and_may_be_the_last():
 
 
 def test_an_error_from_aside_is_told_with_the_broker_and_the_user():
-    doors = Doors()
+    rig = HandshakeRig()
 
     def fail() -> HandshakeStep:
-        raise AuthenticationError("the vault is closed", mechanism="KNOCK", user="alice")
+        raise AuthenticationError("the vault is closed", mechanism="TOKEN", user="alice")
 
-    doors.find = fail
-    h = doors.h
+    rig.find = fail
+    h = rig.h
     h.client.ready(h.nodes[0], h.now)
     h.poll_until(lambda: h.updater.fatal, timeout=1)
     (error,) = h.updater.fatal
     assert isinstance(error, AuthenticationError)
-    assert (error.broker, error.mechanism, error.user) == ("broker 0 at b0:9092", "KNOCK", "alice")
+    assert (error.broker, error.mechanism, error.user) == ("broker 0 at b0:9092", "TOKEN", "alice")
     assert "b0:9092" in str(error)
     assert "the vault is closed" in str(error)
-    assert doors.state() is AUTHENTICATION_FAILED
+    assert rig.state() is AUTHENTICATION_FAILED
 
 
 def test_an_error_from_aside_that_may_pass_is_not_a_refusal():
-    doors = Doors()
+    rig = HandshakeRig()
 
     def fail() -> HandshakeStep:
         raise KafkaTimeoutError("the vault takes long")
 
-    doors.find = fail
-    h = doors.h
+    rig.find = fail
+    h = rig.h
     h.client.ready(h.nodes[0], h.now)
     h.poll_until(lambda: h.updater.connection_failures, timeout=1)
     assert not h.updater.fatal
@@ -158,13 +158,13 @@ def test_an_error_from_aside_that_may_pass_is_not_a_refusal():
 
 
 def test_the_text_of_an_unexpected_error_is_not_told_since_it_may_hold_the_secret(caplog):
-    doors = Doors()
+    rig = HandshakeRig()
 
     def fail() -> HandshakeStep:
         raise ValueError(f"cannot encode {SECRET}")
 
-    doors.find = fail
-    h = doors.h
+    rig.find = fail
+    h = rig.h
     with caplog.at_level(logging.DEBUG):
         h.client.ready(h.nodes[0], h.now)
         h.poll_until(lambda: h.updater.connection_failures, timeout=1)
@@ -183,18 +183,18 @@ def test_a_token_is_not_in_the_repr_of_a_step():
 # ---- the time to be ready
 
 
-class Excused(Knock):
+class ExplainsDelay(TokenHandshake):
     """One that can say what it means that its work aside does not end."""
 
     def late_error(self, seconds: float) -> AuthenticationError:
         return AuthenticationError(
-            f"the vault is silent for {seconds:.0f} s", mechanism="KNOCK", user="alice"
+            f"the vault is silent for {seconds:.0f} s", mechanism="TOKEN", user="alice"
         )
 
 
-def until_given_up(doors: Doors, times: int = 1) -> None:
+def until_given_up(rig: HandshakeRig, times: int = 1) -> None:
     """So many attempts whose work aside hangs."""
-    h = doors.h
+    h = rig.h
     for _ in range(times):
         before = len(h.updater.connection_failures)
         h.client.ready(h.nodes[0], h.now)
@@ -203,8 +203,8 @@ def until_given_up(doors: Doors, times: int = 1) -> None:
 
 
 def test_the_setup_timeout_ends_work_aside_that_hangs_and_its_late_result_is_dropped():
-    doors = Doors(connection_setup_timeout_ms=3000, connection_setup_timeout_max_ms=3000)
-    h = doors.h
+    rig = HandshakeRig(connection_setup_timeout_ms=3000, connection_setup_timeout_max_ms=3000)
+    h = rig.h
     h.network.aside_delay = 20
     start = h.now
     h.client.ready(h.nodes[0], h.now)
@@ -216,88 +216,88 @@ def test_the_setup_timeout_ends_work_aside_that_hangs_and_its_late_result_is_dro
     h.clock.advance(20)
     h.poll()
     h.connect()
-    seen = doors.names()
+    seen = rig.names()
     h.clock.advance(100)
     for _ in range(5):
         h.poll()
-    assert doors.names() == seen, "the result for the connection that is gone was sent on another"
+    assert rig.names() == seen, "the result for the connection that is gone was sent on another"
 
 
 def test_the_work_of_the_next_connection_waits_for_the_one_that_hangs_and_nothing_piles_up():
-    doors = Doors(connection_setup_timeout_ms=3000, connection_setup_timeout_max_ms=3000)
-    h = doors.h
+    rig = HandshakeRig(connection_setup_timeout_ms=3000, connection_setup_timeout_max_ms=3000)
+    h = rig.h
     begun: list[float] = []
-    doors.find = lambda: begun.append(h.now) or token()
+    rig.find = lambda: begun.append(h.now) or token()
     h.network.aside_delay = 30
     start = h.now
-    until_given_up(doors, times=4)
+    until_given_up(rig, times=4)
     assert not begun
     h.network.aside_delay = 0
     h.client.ready(h.nodes[0], h.now)
     h.poll()
     h.clock.advance(start + 30 - h.now)
-    h.poll_until(lambda: h.client._pool.get(0) is None or doors.state() is READY)
+    h.poll_until(lambda: h.client._pool.get(0) is None or rig.state() is READY)
     h.clock.advance(2)
     h.connect()
     assert len(begun) == 1, "what nobody waits for is not begun, and of the others one at a time"
 
 
 def test_the_work_that_waited_goes_on_when_the_one_before_comes_back():
-    doors = Doors(connection_setup_timeout_ms=3000, connection_setup_timeout_max_ms=3000)
-    h = doors.h
+    rig = HandshakeRig(connection_setup_timeout_ms=3000, connection_setup_timeout_max_ms=3000)
+    h = rig.h
     h.network.aside_delay = 5
-    until_given_up(doors)
+    until_given_up(rig)
     h.network.aside_delay = 0
     h.client.ready(h.nodes[0], h.now)
-    h.poll_until(lambda: doors.state() is READY, timeout=1)
-    assert len(doors.made) == 2
-    assert doors.names().count("SaslAuthenticate") == 1
+    h.poll_until(lambda: rig.state() is READY, timeout=1)
+    assert len(rig.made) == 2
+    assert rig.names().count("SaslAuthenticate") == 1
 
 
 def test_work_aside_that_hangs_for_a_minute_is_taken_for_lost():
-    doors = Doors(connection_setup_timeout_ms=3000, connection_setup_timeout_max_ms=3000)
-    h = doors.h
+    rig = HandshakeRig(connection_setup_timeout_ms=3000, connection_setup_timeout_max_ms=3000)
+    h = rig.h
     h.network.aside_delay = math.inf
     start = h.now
-    until_given_up(doors, times=2)
+    until_given_up(rig, times=2)
     h.network.aside_delay = 0
     while h.now < start + 59:
-        until_given_up(doors)
+        until_given_up(rig)
     h.clock.advance(2)
     h.connect()
 
 
 def test_work_aside_that_hangs_is_told_as_such():
-    doors = Doors(connection_setup_timeout_ms=3000, connection_setup_timeout_max_ms=3000)
-    doors.kind = Excused
-    h = doors.h
+    rig = HandshakeRig(connection_setup_timeout_ms=3000, connection_setup_timeout_max_ms=3000)
+    rig.kind = ExplainsDelay
+    h = rig.h
     h.network.aside_delay = math.inf
-    until_given_up(doors, times=2)
+    until_given_up(rig, times=2)
     first, second = h.updater.fatal
     assert isinstance(first, AuthenticationError)
     assert str(first) == "no connection to broker 0 at b0:9092: the vault is silent for 3 s"
-    assert (first.mechanism, first.user, first.broker) == ("KNOCK", "alice", "broker 0 at b0:9092")
+    assert (first.mechanism, first.user, first.broker) == ("TOKEN", "alice", "broker 0 at b0:9092")
     assert "the vault is silent for 8 s" in str(second), "the second waits for the first"
-    assert doors.state() is AUTHENTICATION_FAILED
+    assert rig.state() is AUTHENTICATION_FAILED
 
 
 def test_work_aside_is_not_blamed_for_a_broker_that_has_taken_the_time():
-    doors = Doors(connection_setup_timeout_ms=3000, connection_setup_timeout_max_ms=3000)
-    doors.kind = Excused
-    h = doors.h
-    doors.broker.latency = 1.4  # two answers, and hardly anything is left
+    rig = HandshakeRig(connection_setup_timeout_ms=3000, connection_setup_timeout_max_ms=3000)
+    rig.kind = ExplainsDelay
+    h = rig.h
+    rig.broker.latency = 1.4  # two answers, and hardly anything is left
     h.network.aside_delay = math.inf
-    until_given_up(doors)
+    until_given_up(rig)
     assert not h.updater.fatal
     assert isinstance(h.client.connection_error(0), NetworkError)
 
 
 def test_the_same_error_of_our_own_is_logged_once_and_not_as_a_listener_that_cannot_be_reached(caplog):
-    doors = Doors()
-    doors.find = lambda: 1 / 0
-    h = doors.h
+    rig = HandshakeRig()
+    rig.find = lambda: 1 / 0
+    h = rig.h
     with caplog.at_level(logging.INFO):
-        until_given_up(doors, times=5)
+        until_given_up(rig, times=5)
     (record,) = caplog.records
     assert "ZeroDivisionError (raised in " in record.getMessage()
     assert "advertised" not in record.getMessage()
@@ -305,14 +305,14 @@ def test_the_same_error_of_our_own_is_logged_once_and_not_as_a_listener_that_can
 
 
 def test_what_would_end_a_thread_ends_the_connection():
-    doors = Doors()
+    rig = HandshakeRig()
 
     def leave() -> HandshakeStep:
         raise SystemExit(SECRET)
 
-    doors.find = leave
-    h = doors.h
-    until_given_up(doors)
+    rig.find = leave
+    h = rig.h
+    until_given_up(rig)
     (error,) = h.updater.fatal
     assert isinstance(error, AuthenticationError)
     assert "SystemExit (raised in leave" in str(error)
@@ -323,11 +323,11 @@ def test_what_would_end_a_thread_ends_the_connection():
     "silent", [API_VERSIONS, SASL_HANDSHAKE, SASL_AUTHENTICATE], ids=lambda schema: schema.name
 )
 def test_the_setup_timeout_covers_all_that_comes_before_ready(silent):
-    doors = Doors(connection_setup_timeout_ms=3000, connection_setup_timeout_max_ms=30_000)
-    h = doors.h
+    rig = HandshakeRig(connection_setup_timeout_ms=3000, connection_setup_timeout_max_ms=30_000)
+    h = rig.h
     h.network.aside_delay = 1.0  # a part of the time is used up before
     key = silent.key
-    rule = doors.broker.rules.pop(key)
+    rule = rig.broker.rules.pop(key)
     start = h.now
     h.client.ready(h.nodes[0], h.now)
     h.poll_until(lambda: h.updater.connection_failures, timeout=10)
@@ -338,19 +338,19 @@ def test_the_setup_timeout_covers_all_that_comes_before_ready(silent):
     h.client.ready(h.nodes[0], h.now)
     h.poll_until(lambda: len(h.updater.connection_failures) > 1, timeout=20)
     assert 4.8 <= h.now - start <= 7.2
-    doors.broker.rules[key] = rule
+    rig.broker.rules[key] = rule
     h.clock.advance(10)
     h.client.ready(h.nodes[0], h.now)
-    h.poll_until(lambda: doors.state() is READY, timeout=2)
+    h.poll_until(lambda: rig.state() is READY, timeout=2)
 
 
 def test_a_connection_that_is_being_set_up_for_longer_than_one_may_be_idle_is_waited_for():
     """And nothing spins until then: the idle time is not for connections that are not ready."""
-    doors = Doors(connections_max_idle_ms=500)
-    h = doors.h
+    rig = HandshakeRig(connections_max_idle_ms=500)
+    h = rig.h
     h.network.aside_delay = 3.0
     h.client.ready(h.nodes[0], h.now)
-    h.poll_until(lambda: doors.state() is READY, timeout=10, turns=8)
+    h.poll_until(lambda: rig.state() is READY, timeout=10, turns=8)
 
 
 def test_a_connection_that_is_ready_has_no_setup_timeout():
@@ -364,7 +364,7 @@ def test_a_connection_that_is_ready_has_no_setup_timeout():
 # ---- bare tokens
 
 
-class Bare(Knock):
+class BareTokens(TokenHandshake):
     """SaslHandshake v0, then two tokens without headers."""
 
     def __init__(self) -> None:
@@ -379,14 +379,14 @@ class Bare(Knock):
         return HandshakeStep(None, -1, b"") if len(self.heard) == 1 else None
 
     def closed_error(self) -> AuthenticationError:
-        return AuthenticationError("old brokers refuse by closing", mechanism="KNOCK")
+        return AuthenticationError("old brokers refuse by closing", mechanism="TOKEN")
 
 
-def bare_harness(on_token: Callable[[Peer, bytes], None]) -> tuple[Harness, list[Bare]]:
-    made: list[Bare] = []
+def bare_harness(on_token: Callable[[Peer, bytes], None]) -> tuple[Harness, list[BareTokens]]:
+    made: list[BareTokens] = []
 
-    def authenticate(node: Any, versions: Any) -> Bare:
-        made.append(Bare())
+    def authenticate(node: Any, versions: Any) -> BareTokens:
+        made.append(BareTokens())
         return made[-1]
 
     h = Harness(authenticate=authenticate)
@@ -403,7 +403,7 @@ def bare_harness(on_token: Callable[[Peer, bytes], None]) -> tuple[Harness, list
 
     def on_hello(request: Received) -> dict[str, Any]:
         request.peer.on_data = on_bare
-        return {"error_code": 0, "mechanisms": ["KNOCK"]}
+        return {"error_code": 0, "mechanisms": ["TOKEN"]}
 
     broker.rules[SASL_HANDSHAKE.key] = on_hello
     return h, made
@@ -455,69 +455,69 @@ def test_a_handshake_says_what_it_means_that_the_broker_closes():
     h.poll_until(lambda: h.updater.fatal, timeout=1)
     (error,) = h.updater.fatal
     assert isinstance(error, AuthenticationError)
-    assert error.mechanism == "KNOCK"
+    assert error.mechanism == "TOKEN"
     assert "old brokers refuse by closing" in str(error)
 
 
 # ---- sessions that end
 
 
-def five_questions(doors: Doors) -> list[Received]:
+def five_questions(rig: HandshakeRig) -> list[Received]:
     for _ in range(5):
-        doors.h.send()
-    return doors.broker.waiting[-5:]
+        rig.h.send()
+    return rig.broker.waiting[-5:]
 
 
-def until_renewing(doors: Doors) -> None:
-    doors.h.poll_until(lambda: doors.state() is REAUTHENTICATING, timeout=100)
+def until_renewing(rig: HandshakeRig) -> None:
+    rig.h.poll_until(lambda: rig.state() is REAUTHENTICATING, timeout=100)
 
 
 def test_a_session_is_renewed_behind_what_is_in_flight_and_nothing_else_is_written():
-    doors = Doors(lifetime_ms=10_000)
-    h = doors.h
+    rig = HandshakeRig(lifetime_ms=10_000)
+    h = rig.h
     h.connect()
     start = h.now
-    asked = five_questions(doors)
-    doors.broker.rules.pop(SASL_HANDSHAKE.key)
-    until_renewing(doors)
+    asked = five_questions(rig)
+    rig.broker.rules.pop(SASL_HANDSHAKE.key)
+    until_renewing(rig)
     assert 8.5 <= h.now - start <= 9.5
-    assert doors.names()[-6:] == ["FindCoordinator"] * 5 + ["SaslHandshake"]
+    assert rig.names()[-6:] == ["FindCoordinator"] * 5 + ["SaslHandshake"]
     assert not h.client.is_ready(h.nodes[0], h.now)
     for request in asked:  # in the order of the requests, before the renewal's
-        doors.broker.answer(request, ANSWER)
+        rig.broker.answer(request, ANSWER)
     h.poll()
     assert [ended.error for ended in h.ended] == [None] * 5
     assert [ended.correlation_id for ended in h.ended] == sorted(ended.correlation_id for ended in h.ended)
     assert not h.client.is_ready(h.nodes[0], h.now), "a request now would be refused by the broker"
-    (hello_again,) = doors.broker.waiting
-    doors.broker.answer(hello_again, {"error_code": 0, "mechanisms": []})
-    h.poll_until(lambda: doors.state() is READY)
-    assert doors.names()[-1] == "SaslAuthenticate"
-    assert len(doors.broker.peers) == 1
-    assert doors.names().count("ApiVersions") == 1
+    (hello_again,) = rig.broker.waiting
+    rig.broker.answer(hello_again, {"error_code": 0, "mechanisms": []})
+    h.poll_until(lambda: rig.state() is READY)
+    assert rig.names()[-1] == "SaslAuthenticate"
+    assert len(rig.broker.peers) == 1
+    assert rig.names().count("ApiVersions") == 1
     assert (h.client.metrics.reauthentications, h.client.metrics.authentications) == (1, 1)
     h.send()
-    assert doors.names()[-1] == "FindCoordinator"
+    assert rig.names()[-1] == "FindCoordinator"
 
 
 def test_a_session_is_renewed_again_and_again_until_a_broker_says_that_it_has_no_end():
-    doors = Doors(lifetime_ms=2000)
-    h = doors.h
+    rig = HandshakeRig(lifetime_ms=2000)
+    h = rig.h
     h.connect()
     start = h.now
     for count in range(1, 6):
         h.poll_until(lambda count=count: h.client.metrics.reauthentications == count, timeout=100)
     assert 5 * 1.7 <= h.now - start <= 5 * 1.9 + 0.1
-    doors.lifetime_ms = 0
+    rig.lifetime_ms = 0
     h.poll_until(lambda: h.client.metrics.reauthentications == 6, timeout=100)
     h.poll(200)
     assert h.client.metrics.reauthentications == 6
-    assert len(doors.broker.peers) == 1
+    assert len(rig.broker.peers) == 1
 
 
 def test_clients_do_not_all_renew_at_the_same_part_of_a_session():
-    doors = Doors(lifetime_ms=1000)
-    states = doors.h.client._pool.states
+    rig = HandshakeRig(lifetime_ms=1000)
+    states = rig.h.client._pool.states
     parts = [states.renewal_delay(10_000) / 10 for _ in range(200)]
     assert 0.85 <= min(parts) < 0.87
     assert 0.93 < max(parts) <= 0.95
@@ -525,19 +525,19 @@ def test_clients_do_not_all_renew_at_the_same_part_of_a_session():
 
 
 def test_no_session_is_renewed_within_a_second():
-    states = Doors().h.client._pool.states
+    states = HandshakeRig().h.client._pool.states
     assert {states.renewal_delay(lifetime) for lifetime in (1, 300, 600, 1000, 1052)} == {math.inf}
     assert all(1.0 <= states.renewal_delay(lifetime) <= lifetime / 1000 for lifetime in range(1053, 1300))
 
 
 def test_a_session_that_is_too_short_to_be_renewed_ends_with_the_connection():
-    doors = Doors(lifetime_ms=600)
-    h = doors.h
+    rig = HandshakeRig(lifetime_ms=600)
+    h = rig.h
     h.connect()
     h.poll(5.0)
-    assert doors.state() is READY
-    assert doors.names().count("SaslHandshake") == 1
-    doors.broker.rules[10] = lambda request: request.peer.close()  # the session is over
+    assert rig.state() is READY
+    assert rig.names().count("SaslHandshake") == 1
+    rig.broker.rules[10] = lambda request: request.peer.close()  # the session is over
     h.send()
     h.poll_until(lambda: h.ended, timeout=1)
     assert isinstance(h.ended[0].error, NetworkError)
@@ -547,16 +547,16 @@ def test_a_session_that_is_too_short_to_be_renewed_ends_with_the_connection():
 
 
 def test_a_handshake_that_renews_a_session_is_told_so():
-    class Renewing(Knock):
+    class Renewing(TokenHandshake):
         renewed = 0
 
         def renew(self) -> HandshakeStep:
             Renewing.renewed += 1
             return hello()
 
-    doors = Doors(lifetime_ms=10_000)
-    doors.kind = Renewing
-    h = doors.h
+    rig = HandshakeRig(lifetime_ms=10_000)
+    rig.kind = Renewing
+    h = rig.h
     h.connect()
     assert Renewing.renewed == 0
     h.poll_until(lambda: h.client.metrics.reauthentications == 1, timeout=30)
@@ -565,22 +565,22 @@ def test_a_handshake_that_renews_a_session_is_told_so():
 
 @pytest.mark.parametrize("how", ["refused", "closed", "asked wrongly"])
 def test_a_renewal_that_fails_means_a_new_connection_and_no_fatal_error(how):
-    doors = Doors(lifetime_ms=10_000)
-    h = doors.h
+    rig = HandshakeRig(lifetime_ms=10_000)
+    h = rig.h
     h.connect()
-    five_questions(doors)
+    five_questions(rig)
     if how == "refused":
-        doors.refuses = True
+        rig.refuses = True
     elif how == "closed":
-        doors.broker.rules[SASL_HANDSHAKE.key] = lambda request: request.peer.close()
+        rig.broker.rules[SASL_HANDSHAKE.key] = lambda request: request.peer.close()
     else:
-        doors.find = lambda: 1 / 0
+        rig.find = lambda: 1 / 0
     if how != "closed":
-        doors.broker.rules.pop(SASL_HANDSHAKE.key)
-    until_renewing(doors)
-    for request in list(doors.broker.waiting):  # in the order of the requests
+        rig.broker.rules.pop(SASL_HANDSHAKE.key)
+    until_renewing(rig)
+    for request in list(rig.broker.waiting):  # in the order of the requests
         again = request.api is SASL_HANDSHAKE
-        doors.broker.answer(request, {"error_code": 0, "mechanisms": []} if again else ANSWER)
+        rig.broker.answer(request, {"error_code": 0, "mechanisms": []} if again else ANSWER)
     h.poll_until(lambda: h.client._pool.get(0) is None, timeout=1)
     answered = [ended for ended in h.ended if ended.error is None]
     assert len(h.ended) == 5
@@ -591,37 +591,37 @@ def test_a_renewal_that_fails_means_a_new_connection_and_no_fatal_error(how):
     assert h.client.metrics.reauthentications_failed == 1
     assert h.client.metrics.authentications_failed == 0
     assert isinstance(h.client.connection_error(0), NetworkError)
-    doors.refuses, doors.find = False, token
-    doors.broker.rules[SASL_HANDSHAKE.key] = lambda _: {"error_code": 0, "mechanisms": []}
+    rig.refuses, rig.find = False, token
+    rig.broker.rules[SASL_HANDSHAKE.key] = lambda _: {"error_code": 0, "mechanisms": []}
     h.clock.advance(1)
     h.connect()
-    assert len(doors.broker.peers) == 2
+    assert len(rig.broker.peers) == 2
 
 
 def test_a_renewal_waits_for_the_end_of_a_request_that_is_partly_written():
-    doors = Doors(lifetime_ms=10_000)
-    h = doors.h
+    rig = HandshakeRig(lifetime_ms=10_000)
+    h = rig.h
     h.connect()
-    (peer,) = doors.broker.peers
+    (peer,) = rig.broker.peers
     peer.limit_writes(7)
     h.send()
     start = h.now
     h.poll(20.0)
     while h.now < start + 20:
         h.poll(1.0)
-    assert doors.state() is READY
-    assert "SaslHandshake" not in doors.names()[3:]
-    doors.broker.rules[10] = lambda _: ANSWER
+    assert rig.state() is READY
+    assert "SaslHandshake" not in rig.names()[3:]
+    rig.broker.rules[10] = lambda _: ANSWER
     peer.limit_writes(None)
     h.poll_until(lambda: h.client.metrics.reauthentications == 1)
-    assert doors.names()[-3:] == ["FindCoordinator", "SaslHandshake", "SaslAuthenticate"]
+    assert rig.names()[-3:] == ["FindCoordinator", "SaslHandshake", "SaslAuthenticate"]
 
 
 def test_a_renewal_waits_for_the_end_of_a_throttle():
-    doors = Doors(lifetime_ms=10_000)
-    h = doors.h
+    rig = HandshakeRig(lifetime_ms=10_000)
+    h = rig.h
     h.connect()
-    doors.broker.rules[10] = lambda _: ANSWER | {"throttle_time_ms": 15_000}
+    rig.broker.rules[10] = lambda _: ANSWER | {"throttle_time_ms": 15_000}
     start = h.now
     h.send()
     h.poll_until(lambda: h.client.metrics.reauthentications == 1, timeout=5)
@@ -629,19 +629,19 @@ def test_a_renewal_waits_for_the_end_of_a_throttle():
 
 
 def test_a_client_that_nobody_polled_for_long_renews_before_it_sends():
-    doors = Doors(lifetime_ms=10_000)
-    h = doors.h
+    rig = HandshakeRig(lifetime_ms=10_000)
+    h = rig.h
     h.connect()
     h.clock.advance(60)  # as a control client between two calls
     assert not h.client.ready(h.nodes[0], h.now)
     h.poll_until(lambda: h.client.ready(h.nodes[0], h.now))
     assert h.client.metrics.reauthentications == 1
-    assert len(doors.broker.peers) == 1
+    assert len(rig.broker.peers) == 1
 
 
 def test_renewals_do_not_keep_an_unused_connection_open():
-    doors = Doors(lifetime_ms=2000, connections_max_idle_ms=9000)
-    h = doors.h
+    rig = HandshakeRig(lifetime_ms=2000, connections_max_idle_ms=9000)
+    h = rig.h
     h.connect()
     start = h.now
     h.poll_until(lambda: h.client._pool.get(0) is None, timeout=100)
@@ -650,11 +650,11 @@ def test_renewals_do_not_keep_an_unused_connection_open():
 
 
 def test_a_renewal_whose_work_aside_hangs_ends_with_the_connection():
-    doors = Doors(lifetime_ms=10_000, request_timeout_ms=4000)
-    h = doors.h
+    rig = HandshakeRig(lifetime_ms=10_000, request_timeout_ms=4000)
+    h = rig.h
     h.connect()
     h.network.aside_delay = math.inf
-    until_renewing(doors)
+    until_renewing(rig)
     start = h.now
     h.poll_until(lambda: h.client._pool.get(0) is None, timeout=10)
     assert h.now - start <= 4.5
@@ -663,28 +663,28 @@ def test_a_renewal_whose_work_aside_hangs_ends_with_the_connection():
 
 
 def test_metadata_waits_for_a_renewal_and_does_not_start_again_from_the_bootstrap_servers():
-    doors = Doors(lifetime_ms=10_000)
-    h = doors.h
+    rig = HandshakeRig(lifetime_ms=10_000)
+    h = rig.h
     h.connect()
     h.network.aside_delay = 3
-    until_renewing(doors)
-    doors.lifetime_ms = 0
+    until_renewing(rig)
+    rig.lifetime_ms = 0
     h.updater.due_at = h.now
-    h.poll_until(lambda: "Metadata" in doors.names(), timeout=10)
+    h.poll_until(lambda: "Metadata" in rig.names(), timeout=10)
     assert h.updater.rebootstraps == 0
-    assert doors.names()[-2:] == ["SaslAuthenticate", "Metadata"]
-    assert len(doors.broker.peers) == 1
+    assert rig.names()[-2:] == ["SaslAuthenticate", "Metadata"]
+    assert len(rig.broker.peers) == 1
 
 
 def test_many_sessions_with_five_requests_in_flight_lose_and_reorder_nothing():
-    doors = Doors(lifetime_ms=2000)
-    h = doors.h
+    rig = HandshakeRig(lifetime_ms=2000)
+    h = rig.h
     h.connect()
-    doors.broker.latency = 0.05
+    rig.broker.latency = 0.05
     number = itertools.count()
     sent: list[int] = []
     told: list[int] = []
-    doors.broker.rules[10] = lambda request: ANSWER | {"node_id": int(request.body["key"])}
+    rig.broker.rules[10] = lambda request: ANSWER | {"node_id": int(request.body["key"])}
     end = h.now + 60
     while h.now < end:
         while h.client.ready(h.nodes[0], h.now):
@@ -696,7 +696,7 @@ def test_many_sessions_with_five_requests_in_flight_lose_and_reorder_nothing():
         assert all(ended.error is None for ended in h.ended)
         h.ended.clear()
     assert h.client.metrics.reauthentications > 25
-    assert len(doors.broker.peers) == 1
+    assert len(rig.broker.peers) == 1
     assert told == sent[: len(told)]
     assert len(sent) - len(told) <= 5
     assert len(sent) > 3000
@@ -731,7 +731,7 @@ def test_a_transport_that_cannot_even_be_made_for_that_name_is_a_refusal(monkeyp
     h.client.ready(h.nodes[0], h.now)
     h.poll()
     assert "no certificate can be for b0" in str(h.updater.fatal[0])
-    assert doors_state(h) is AUTHENTICATION_FAILED
+    assert first_node_state(h) is AUTHENTICATION_FAILED
     assert h.client.metrics.authentications_failed == 1
 
 
@@ -745,13 +745,13 @@ def test_a_refusal_that_comes_after_the_handshake_of_the_transport_is_one_too(wh
         transport.send_some = lambda buffers: (_ for _ in ()).throw(BrokenPipeError(32, "Broken pipe"))
         transport.recv_some = lambda size: (_ for _ in ()).throw(RefusedError("no certificate", "Give one."))
     else:
-        h.poll_until(lambda: doors_state(h) is CHECKING_API_VERSIONS)
+        h.poll_until(lambda: first_node_state(h) is CHECKING_API_VERSIONS)
         transport.broken = RefusedError("no certificate", "Give one.")
     h.poll_until(lambda: h.updater.fatal)
     assert "no certificate. Give one." in str(h.updater.fatal[0])
 
 
-def doors_state(h: Harness) -> object:
+def first_node_state(h: Harness) -> object:
     return h.client._pool.states.state_of(0)
 
 
@@ -786,7 +786,7 @@ def test_a_transport_that_has_more_to_say_before_it_is_connected_is_waited_for()
     assert 2.4 <= h.now - start <= 3.6, "a handshake that stalls ends in time, and nothing spins until then"
 
 
-class TwoDoors:
+class TwoServers:
     """Two servers, of which the first refuses the authentication."""
 
     def __init__(self) -> None:
@@ -795,56 +795,56 @@ class TwoDoors:
         h.client.ready(h.nodes[0], h.now)
         h.network.transports[0].broken = RefusedError("the certificate is for another name", "Use b1.")
         h.poll()
-        assert doors_state(h) is AUTHENTICATION_FAILED
+        assert first_node_state(h) is AUTHENTICATION_FAILED
 
     def told(self) -> list[str]:
         return [str(error) for error in self.h.updater.fatal]
 
 
 def test_a_refusal_is_not_told_while_another_server_may_accept():
-    doors = TwoDoors()
-    h = doors.h
-    assert not doors.told()
+    rig = TwoServers()
+    h = rig.h
+    assert not rig.told()
     assert h.client.refusal() is None
     (failed,) = h.updater.connection_failures
     assert isinstance(failed[1], AuthenticationError), "it is kept as the reason of a time-out"
     h.connect(h.nodes[1])
-    assert not doors.told()
+    assert not rig.told()
     h.clock.advance(10)
     h.client.ready(h.nodes[0], h.now)
     h.network.transports[-1].broken = RefusedError("the certificate is for another name", "Use b1.")
     h.poll()
-    assert doors_state(h) is AUTHENTICATION_FAILED
-    assert not doors.told(), "the other server is connected"
+    assert first_node_state(h) is AUTHENTICATION_FAILED
+    assert not rig.told(), "the other server is connected"
 
 
 def test_a_refusal_is_told_once_the_other_server_has_refused_too():
-    doors = TwoDoors()
-    h = doors.h
+    rig = TwoServers()
+    h = rig.h
     h.client.ready(h.nodes[1], h.now)
     h.network.transports[-1].broken = RefusedError("the certificate is for another name", "Use b1.")
     h.poll()
-    (text,) = doors.told()
+    (text,) = rig.told()
     assert "broker 1" in text
     assert h.client.refusal() is h.updater.fatal[0]
 
 
 def test_a_refusal_is_told_once_the_other_server_cannot_be_reached():
-    doors = TwoDoors()
-    h = doors.h
+    rig = TwoServers()
+    h = rig.h
     h.client.ready(h.nodes[1], h.now)
     h.network.transports[-1].broken = ConnectionRefusedError(111, "Connection refused")
     h.poll()
-    (text,) = doors.told()
+    (text,) = rig.told()
     assert "broker 0" in text
     assert isinstance(h.client.refusal(), AuthenticationError)
     h.poll(1.0)
-    assert len(doors.told()) == 1
+    assert len(rig.told()) == 1
 
 
 def test_a_refusal_from_before_another_server_accepted_is_forgotten():
-    doors = TwoDoors()
-    h = doors.h
+    rig = TwoServers()
+    h = rig.h
     h.connect(h.nodes[1])
     h.brokers[1].peers[0].close()
     h.poll_until(lambda: h.client._pool.get(1) is None)
@@ -852,17 +852,17 @@ def test_a_refusal_from_before_another_server_accepted_is_forgotten():
     h.client.ready(h.nodes[1], h.now)
     h.network.transports[-1].broken = ConnectionRefusedError(111, "Connection refused")
     h.poll()
-    assert not doors.told()
+    assert not rig.told()
 
 
 def test_a_server_that_has_moved_may_accept():
-    doors = TwoDoors()
-    h = doors.h
+    rig = TwoServers()
+    h = rig.h
     h.client.ready(h.nodes[1], h.now)
     h.network.transports[-1].broken = ConnectionRefusedError(111, "Connection refused")
     h.updater.known = [h.nodes[0], h.nodes[1]._replace(host="elsewhere")]
     h.poll()
-    assert not doors.told()
+    assert not rig.told()
 
 
 # ---- a listener that wants SASL

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Spoiled answers, of every API and version: the request ends once, the connection is dropped, and the error says why.
+"""Corrupt answers, of every API and version: the request ends once, the connection is dropped, and the error says why.
 
 Never a hang, a crash, memory that the bytes do not justify, or a success that the bytes do not hold.
 """
@@ -239,7 +239,7 @@ def test_an_answer_with_another_correlation_id_is_nobodys_answer(offset: int, pi
 @few
 @given(changes=mutations, position=st.integers(0, 2))
 def test_what_was_answered_before_the_nonsense_counts(changes: list[Mutation], position: int) -> None:
-    """Three requests in flight, of which one gets a spoiled frame: those before it have their answer."""
+    """Three requests in flight, of which one gets a corrupt frame: those before it have their answer."""
     h = Harness()
     h.connect()
     for _ in range(3):

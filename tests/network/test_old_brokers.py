@@ -32,7 +32,7 @@ def make_silent(broker: FakeBroker) -> None:
 
 
 def make_closing(broker: FakeBroker) -> None:
-    """As 0.8.2."""
+    """Make the broker close the connection on ApiVersions, as 0.8.2 does."""
     broker.rules[API_VERSIONS.key] = close
     answer_metadata(broker)
 

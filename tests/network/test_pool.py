@@ -263,7 +263,7 @@ def test_while_every_node_is_in_backoff_the_poll_waits_for_the_first():
 # ---- a second handshake
 
 
-class Knock:
+class OneRequestHandshake:
     """A handshake of one request, as SASL will be."""
 
     state: ConnectionState = AUTHENTICATING
@@ -272,17 +272,17 @@ class Knock:
         self.refuse = False
 
     def start(self) -> HandshakeStep:
-        return HandshakeStep(SchemaRequest.of(SASL_HANDSHAKE, {"mechanism": "KNOCK"}), 1)
+        return HandshakeStep(SchemaRequest.of(SASL_HANDSHAKE, {"mechanism": "TOKEN"}), 1)
 
     def on_answer(self, version: int, body: dict[str, Any]) -> HandshakeStep | None:
         if body["error_code"]:
-            raise AuthenticationError("wrong knock")
+            raise AuthenticationError("wrong token")
         return None
 
 
 @pytest.mark.parametrize("refuse", [False, True])
 def test_a_handshake_can_follow_api_versions(refuse):
-    h = Harness(authenticate=lambda node, versions: Knock())
+    h = Harness(authenticate=lambda node, versions: OneRequestHandshake())
     node = h.nodes[0]
     h.client.ready(node, h.now)
     h.poll_until(lambda: h.brokers[0].waiting)

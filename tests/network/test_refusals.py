@@ -16,7 +16,7 @@ from penstock.network.metadata_fetch import MOST_AT_A_TIME, NEXT_AFTER, SILENT_A
 from penstock.network.transport import RefusedError
 
 
-class Street:
+class ServerGroup:
     """Servers that accept at once, unless it is said otherwise, and a client that asks them for metadata.
 
     Args:
@@ -86,134 +86,134 @@ class Street:
         raise AssertionError("it spins")
 
 
-def first_tried(street: Street) -> int:
+def first_tried(group: ServerGroup) -> int:
     """The server that the client begins with."""
-    street.h.poll()
-    (endpoint,) = street.h.network.endpoints
+    group.h.poll()
+    (endpoint,) = group.h.network.endpoints
     return int(endpoint.removeprefix("b").partition(":")[0])
 
 
-FIRST = first_tried(Street(2))
+FIRST = first_tried(ServerGroup(2))
 OTHER = 1 - FIRST
 
 
 def test_a_silent_server_does_not_keep_a_refusal_from_being_told():
-    street = Street(2, refusing=[FIRST], silent=[OTHER])
-    street.run(60)
-    (error,) = street.h.updater.fatal
+    group = ServerGroup(2, refusing=[FIRST], silent=[OTHER])
+    group.run(60)
+    (error,) = group.h.updater.fatal
     assert isinstance(error, AuthenticationError)
-    assert street.elapsed == pytest.approx(TOLD_AFTER, abs=0.1)
-    assert street.h.client.refusal() is error
+    assert group.elapsed == pytest.approx(TOLD_AFTER, abs=0.1)
+    assert group.h.client.refusal() is error
 
 
 def test_a_refusal_is_told_again_to_those_who_wait_later():
-    street = Street(2, refusing=[FIRST], silent=[OTHER])
-    street.run(60)
+    group = ServerGroup(2, refusing=[FIRST], silent=[OTHER])
+    group.run(60)
     for _ in range(3):
-        before = street.h.now
-        street.run(60)
-        assert street.h.now - before < 1.3, "as soon as the server has refused again"
-    assert len(street.h.updater.fatal) == 4
-    assert street.most_at_a_time == 2
+        before = group.h.now
+        group.run(60)
+        assert group.h.now - before < 1.3, "as soon as the server has refused again"
+    assert len(group.h.updater.fatal) == 4
+    assert group.most_at_a_time == 2
 
 
 def test_many_servers_that_take_their_time_to_refuse():
-    street = Street(30, refusing=range(30), delay=0.3)
-    street.run(60)
-    assert len(street.h.updater.fatal) == 1
-    assert street.elapsed == pytest.approx(0.3 + TOLD_AFTER, abs=0.05)
-    assert street.most_at_a_time <= 2
-    assert len(street.h.network.attempts) <= 8
+    group = ServerGroup(30, refusing=range(30), delay=0.3)
+    group.run(60)
+    assert len(group.h.updater.fatal) == 1
+    assert group.elapsed == pytest.approx(0.3 + TOLD_AFTER, abs=0.05)
+    assert group.most_at_a_time <= 2
+    assert len(group.h.network.attempts) <= 8
 
 
 def test_many_servers_that_refuse_at_once():
-    street = Street(30, refusing=range(30))
-    street.run(60)
-    assert street.elapsed == pytest.approx(0, abs=0.1)
-    assert len(street.h.updater.fatal) == 1
-    assert len(street.h.network.attempts) == 30
-    assert street.most_at_a_time <= 1
+    group = ServerGroup(30, refusing=range(30))
+    group.run(60)
+    assert group.elapsed == pytest.approx(0, abs=0.1)
+    assert len(group.h.updater.fatal) == 1
+    assert len(group.h.network.attempts) == 30
+    assert group.most_at_a_time <= 1
 
 
 def test_the_one_that_accepts_is_found_behind_a_silent_one():
-    first = first_tried(Street(3))
+    first = first_tried(ServerGroup(3))
     second, third = (index for index in range(3) if index != first)
     for accepts, silent in ((second, third), (third, second)):
-        street = Street(3, refusing=[first], silent=[silent])
-        street.run(60, step=0.01)
-        assert street.asked
-        assert street.h.brokers[accepts].waiting
-        assert street.elapsed <= NEXT_AFTER + 0.02
-        assert len(street.h.network.attempts) <= 3
-        street.run(5)
-        assert not street.h.updater.fatal
-        assert street.h.client.refusal() is None
+        group = ServerGroup(3, refusing=[first], silent=[silent])
+        group.run(60, step=0.01)
+        assert group.asked
+        assert group.h.brokers[accepts].waiting
+        assert group.elapsed <= NEXT_AFTER + 0.02
+        assert len(group.h.network.attempts) <= 3
+        group.run(5)
+        assert not group.h.updater.fatal
+        assert group.h.client.refusal() is None
 
 
 def test_a_large_cluster_of_which_one_refuses_gets_one_connection():
-    first = first_tried(Street(200))
-    street = Street(200, refusing=[first])
-    street.run(60)
-    assert street.asked
-    assert len(street.h.network.attempts) == 2
-    assert not street.h.updater.fatal
+    first = first_tried(ServerGroup(200))
+    group = ServerGroup(200, refusing=[first])
+    group.run(60)
+    assert group.asked
+    assert len(group.h.network.attempts) == 2
+    assert not group.h.updater.fatal
 
 
 def test_not_all_of_a_large_cluster_that_is_silent_is_tried_at_a_time():
-    first = first_tried(Street(200))
-    street = Street(200, refusing=[first], silent=[index for index in range(200) if index != first])
-    street.run(60)
-    assert street.elapsed == pytest.approx(TOLD_AFTER, abs=0.1)
-    street.run(5)
-    assert street.most_at_a_time == MOST_AT_A_TIME
-    assert len(street.h.network.attempts) <= MOST_AT_A_TIME + 10
+    first = first_tried(ServerGroup(200))
+    group = ServerGroup(200, refusing=[first], silent=[index for index in range(200) if index != first])
+    group.run(60)
+    assert group.elapsed == pytest.approx(TOLD_AFTER, abs=0.1)
+    group.run(5)
+    assert group.most_at_a_time == MOST_AT_A_TIME
+    assert len(group.h.network.attempts) <= MOST_AT_A_TIME + 10
 
 
 def test_a_server_that_takes_its_time_to_accept_is_waited_for_a_second():
     for seconds, told in ((0.9, 0), (1.1, 1)):
-        street = Street(2, refusing=[FIRST])
-        street.h.brokers[OTHER].latency = seconds
-        street.run(60)
-        assert len(street.h.updater.fatal) == told
-        assert street.asked == (not told)
-        street.run(60)
-        assert street.asked, "also when it was told already"
-        assert street.h.client.refusal() is None
+        group = ServerGroup(2, refusing=[FIRST])
+        group.h.brokers[OTHER].latency = seconds
+        group.run(60)
+        assert len(group.h.updater.fatal) == told
+        assert group.asked == (not told)
+        group.run(60)
+        assert group.asked, "also when it was told already"
+        assert group.h.client.refusal() is None
 
 
 def test_without_a_refusal_a_connection_that_is_being_made_is_waited_for():
-    street = Street(3, silent=range(3))
-    street.run(SILENT_AFTER - 0.1)
-    assert len(street.h.network.attempts) == 1
-    assert not street.h.updater.fatal
+    group = ServerGroup(3, silent=range(3))
+    group.run(SILENT_AFTER - 0.1)
+    assert len(group.h.network.attempts) == 1
+    assert not group.h.updater.fatal
 
 
 def test_a_server_that_is_silent_does_not_keep_another_one_from_being_asked():
-    street = Street(2, silent=[FIRST])
-    street.run(60, step=0.05)
-    assert street.h.brokers[OTHER].waiting
-    assert street.elapsed == pytest.approx(SILENT_AFTER, abs=0.1), "and not when the first one is given up"
+    group = ServerGroup(2, silent=[FIRST])
+    group.run(60, step=0.05)
+    assert group.h.brokers[OTHER].waiting
+    assert group.elapsed == pytest.approx(SILENT_AFTER, abs=0.1), "and not when the first one is given up"
 
 
 def test_a_refusal_behind_a_silent_server_is_told_soon():
-    street = Street(2, refusing=[OTHER], silent=[FIRST])
-    street.run(60)
-    (error,) = street.h.updater.fatal
+    group = ServerGroup(2, refusing=[OTHER], silent=[FIRST])
+    group.run(60)
+    (error,) = group.h.updater.fatal
     assert isinstance(error, AuthenticationError)
-    assert street.elapsed == pytest.approx(SILENT_AFTER + TOLD_AFTER, abs=0.1)
+    assert group.elapsed == pytest.approx(SILENT_AFTER + TOLD_AFTER, abs=0.1)
 
 
 def test_a_large_cluster_that_is_silent_is_tried_in_peace():
-    street = Street(200, silent=range(200), connection_setup_timeout_ms=10_000)
-    street.run(30)
-    assert not street.h.updater.fatal
-    assert street.most_at_a_time <= MOST_AT_A_TIME
-    assert len(street.h.network.attempts) <= 30 / SILENT_AFTER + MOST_AT_A_TIME
+    group = ServerGroup(200, silent=range(200), connection_setup_timeout_ms=10_000)
+    group.run(30)
+    assert not group.h.updater.fatal
+    assert group.most_at_a_time <= MOST_AT_A_TIME
+    assert len(group.h.network.attempts) <= 30 / SILENT_AFTER + MOST_AT_A_TIME
 
 
 def test_an_old_refusal_by_one_broker_is_not_told_when_all_others_are_lost():
-    street = Street(3, refusing=[2])
-    h = street.h
+    group = ServerGroup(3, refusing=[2])
+    h = group.h
     h.updater.due_at = math.inf
     h.connect(h.nodes[0])
     h.connect(h.nodes[1])
@@ -223,25 +223,25 @@ def test_an_old_refusal_by_one_broker_is_not_told_when_all_others_are_lost():
     h.updater.bootstrap = list(h.nodes)
     h.updater.due_at = h.now  # as after each failed connection
     h.poll()
-    assert street.asked
+    assert group.asked
     assert not h.updater.fatal
     for index in (0, 1):
         h.brokers[index].waiting.clear()
         h.brokers[index].peers[-1].close()
-        street.silence(index)
-    street.silence(2)
+        group.silence(index)
+    group.silence(2)
     h.updater.in_progress = False
-    street.run(5)
+    group.run(5)
     assert not h.updater.fatal, "a network that is away is no refused authentication"
 
 
 def test_a_refusal_while_others_are_connected_is_not_told_later_either():
-    street = Street(2, refusing=[OTHER])
-    h = street.h
+    group = ServerGroup(2, refusing=[OTHER])
+    h = group.h
     h.updater.due_at = math.inf
     h.connect(h.nodes[FIRST])
     for _ in range(5):
         h.client.ready(h.nodes[OTHER], h.now)
-        street.run(2)
+        group.run(2)
     assert not h.updater.fatal
     assert h.client.refusal() is None

@@ -126,7 +126,7 @@ def test_a_text_that_is_no_name_is_an_oserror():
 SERVERS = [Endpoint("b0", 9092)]
 
 
-class Desk:
+class BootstrapRig:
     """A bootstrap whose helper thread is the test: each look-up waits in `pending` until it is answered."""
 
     def __init__(self, timeout_ms: float = 1000, backoff_ms: float = 100) -> None:
@@ -151,97 +151,97 @@ class Desk:
 
 
 def test_the_servers_found_are_told_once_and_the_io_thread_is_woken():
-    desk = Desk()
-    assert desk.bootstrap.advance(10.0) is None
-    assert desk.wakes == 0
-    desk.reply(SERVERS)
-    assert desk.wakes == 1
-    assert desk.bootstrap.advance(10.5) == SERVERS
-    assert desk.bootstrap.advance(10.5) is None
-    assert desk.bootstrap.seconds_to_advance(10.5) == math.inf
-    assert repr(desk.bootstrap) == "<DeferredBootstrap: done>"
+    rig = BootstrapRig()
+    assert rig.bootstrap.advance(10.0) is None
+    assert rig.wakes == 0
+    rig.reply(SERVERS)
+    assert rig.wakes == 1
+    assert rig.bootstrap.advance(10.5) == SERVERS
+    assert rig.bootstrap.advance(10.5) is None
+    assert rig.bootstrap.seconds_to_advance(10.5) == math.inf
+    assert repr(rig.bootstrap) == "<DeferredBootstrap: done>"
 
 
 def test_there_is_one_look_up_at_a_time():
-    desk = Desk()
+    rig = BootstrapRig()
     for now in (10.0, 10.3, 10.6):
-        assert desk.bootstrap.advance(now) is None
-    assert len(desk.pending) == 1
+        assert rig.bootstrap.advance(now) is None
+    assert len(rig.pending) == 1
 
 
 def test_a_failed_look_up_is_repeated_after_the_backoff():
-    desk = Desk(timeout_ms=1000, backoff_ms=100)
-    desk.bootstrap.advance(10.0)
-    desk.reply(BootstrapError("nobody knows b0"))
-    assert desk.bootstrap.advance(10.0) is None
-    assert str(desk.bootstrap.last_error) == "nobody knows b0"
-    assert desk.bootstrap.seconds_to_advance(10.0) == pytest.approx(0.1)
-    desk.bootstrap.advance(10.05)
-    assert not desk.pending
-    desk.bootstrap.advance(10.11)
-    desk.reply(SERVERS)
-    assert desk.bootstrap.advance(10.2) == SERVERS
+    rig = BootstrapRig(timeout_ms=1000, backoff_ms=100)
+    rig.bootstrap.advance(10.0)
+    rig.reply(BootstrapError("nobody knows b0"))
+    assert rig.bootstrap.advance(10.0) is None
+    assert str(rig.bootstrap.last_error) == "nobody knows b0"
+    assert rig.bootstrap.seconds_to_advance(10.0) == pytest.approx(0.1)
+    rig.bootstrap.advance(10.05)
+    assert not rig.pending
+    rig.bootstrap.advance(10.11)
+    rig.reply(SERVERS)
+    assert rig.bootstrap.advance(10.2) == SERVERS
 
 
 def test_the_budget_starts_with_the_first_turn_and_its_end_names_the_cause():
-    desk = Desk(timeout_ms=1000)
-    desk.bootstrap.advance(500.0)
-    desk.reply(BootstrapError("nobody knows b0"))
-    desk.bootstrap.advance(500.5)
-    desk.bootstrap.advance(500.99)
-    desk.reply(BootstrapError("the name service is down"))
-    assert desk.bootstrap.seconds_to_advance(500.99) == pytest.approx(0.01)
-    error = desk.bootstrap.advance(501.0)
+    rig = BootstrapRig(timeout_ms=1000)
+    rig.bootstrap.advance(500.0)
+    rig.reply(BootstrapError("nobody knows b0"))
+    rig.bootstrap.advance(500.5)
+    rig.bootstrap.advance(500.99)
+    rig.reply(BootstrapError("the name service is down"))
+    assert rig.bootstrap.seconds_to_advance(500.99) == pytest.approx(0.01)
+    error = rig.bootstrap.advance(501.0)
     assert isinstance(error, BootstrapError)
     assert "bootstrap.resolve.timeout.ms (1000 ms)" in str(error)
     assert "the name service is down" in str(error)
-    assert error.__cause__ is desk.bootstrap.last_error
+    assert error.__cause__ is rig.bootstrap.last_error
 
 
 def test_failure_is_final():
-    desk = Desk(timeout_ms=1000)
-    desk.bootstrap.advance(10.0)
-    assert isinstance(desk.bootstrap.advance(11.0), BootstrapError)
-    desk.reply(SERVERS)
-    assert desk.bootstrap.advance(11.1) is None
-    assert desk.bootstrap.seconds_to_advance(11.1) == math.inf
-    assert repr(desk.bootstrap) == "<DeferredBootstrap: failed>"
+    rig = BootstrapRig(timeout_ms=1000)
+    rig.bootstrap.advance(10.0)
+    assert isinstance(rig.bootstrap.advance(11.0), BootstrapError)
+    rig.reply(SERVERS)
+    assert rig.bootstrap.advance(11.1) is None
+    assert rig.bootstrap.seconds_to_advance(11.1) == math.inf
+    assert repr(rig.bootstrap) == "<DeferredBootstrap: failed>"
 
 
 def test_a_name_service_that_hangs_is_named_as_the_cause():
-    desk = Desk(timeout_ms=1000)
-    desk.bootstrap.advance(10.0)
-    assert desk.bootstrap.seconds_to_advance(10.4) == pytest.approx(0.6)
-    assert "gave no answer" in str(desk.bootstrap.advance(11.0))
+    rig = BootstrapRig(timeout_ms=1000)
+    rig.bootstrap.advance(10.0)
+    assert rig.bootstrap.seconds_to_advance(10.4) == pytest.approx(0.6)
+    assert "gave no answer" in str(rig.bootstrap.advance(11.0))
 
 
 def test_an_answer_that_is_there_at_the_end_of_the_budget_counts():
-    desk = Desk(timeout_ms=1000)
-    desk.bootstrap.advance(10.0)
-    desk.reply(SERVERS)
-    assert desk.bootstrap.advance(11.0) == SERVERS
+    rig = BootstrapRig(timeout_ms=1000)
+    rig.bootstrap.advance(10.0)
+    rig.reply(SERVERS)
+    assert rig.bootstrap.advance(11.0) == SERVERS
 
 
 def test_an_unexpected_error_is_logged_and_does_not_end_the_search(caplog):
-    desk = Desk()
-    desk.bootstrap.advance(10.0)
-    desk.reply(ZeroDivisionError("a bug"))
-    assert desk.bootstrap.advance(10.0) is None
-    assert "a bug" in str(desk.bootstrap.last_error)
+    rig = BootstrapRig()
+    rig.bootstrap.advance(10.0)
+    rig.reply(ZeroDivisionError("a bug"))
+    assert rig.bootstrap.advance(10.0) is None
+    assert "a bug" in str(rig.bootstrap.last_error)
     assert "unexpected" in caplog.text
-    desk.bootstrap.advance(10.2)
-    desk.reply(SERVERS)
-    assert desk.bootstrap.advance(10.2) == SERVERS
+    rig.bootstrap.advance(10.2)
+    rig.reply(SERVERS)
+    assert rig.bootstrap.advance(10.2) == SERVERS
 
 
 def test_after_close_nothing_is_looked_up_and_nobody_is_woken():
-    desk = Desk()
-    desk.bootstrap.advance(10.0)
-    desk.bootstrap.close()
-    desk.reply(SERVERS)
-    assert desk.wakes == 0
-    assert desk.bootstrap.advance(10.2) is None
-    assert not desk.pending
+    rig = BootstrapRig()
+    rig.bootstrap.advance(10.0)
+    rig.bootstrap.close()
+    rig.reply(SERVERS)
+    assert rig.wakes == 0
+    assert rig.bootstrap.advance(10.2) is None
+    assert not rig.pending
 
 
 def test_the_helper_is_a_daemon_thread():
@@ -261,18 +261,18 @@ def test_the_helper_is_a_daemon_thread():
 # ---- within the client
 
 
-def without_servers(timeout_ms: float = 1000, backoff_ms: float = 100) -> tuple[Harness, Desk]:
-    """A client that knows no node, and the desk at which its bootstrap servers are looked up."""
-    desk = Desk(timeout_ms, backoff_ms)
-    h = Harness(bootstrap=desk.bootstrap)
+def without_servers(timeout_ms: float = 1000, backoff_ms: float = 100) -> tuple[Harness, BootstrapRig]:
+    """A client that knows no node, and the rig at which its bootstrap servers are looked up."""
+    rig = BootstrapRig(timeout_ms, backoff_ms)
+    h = Harness(bootstrap=rig.bootstrap)
     h.updater.known = []
     h.updater.due_at = h.now
-    return h, desk
+    return h, rig
 
 
 def test_the_client_goes_on_by_itself_once_the_servers_are_known():
-    h, desk = without_servers()
-    h.network.after(0.3, lambda: desk.reply(SERVERS))
+    h, rig = without_servers()
+    h.network.after(0.3, lambda: rig.reply(SERVERS))
     h.network.after(0.3, h.network.wakeup)
     h.poll(10)
     h.poll_until(lambda: h.brokers[0].waiting)
@@ -281,15 +281,15 @@ def test_the_client_goes_on_by_itself_once_the_servers_are_known():
 
 
 def test_the_client_tells_why_the_servers_are_not_known_yet_and_tries_again_in_time():
-    h, desk = without_servers(timeout_ms=1000, backoff_ms=100)
+    h, rig = without_servers(timeout_ms=1000, backoff_ms=100)
     h.poll()
-    desk.reply(BootstrapError("nobody knows b0"))
+    rig.reply(BootstrapError("nobody knows b0"))
     h.poll(10)
     assert [str(error) for error in h.updater.delays] == ["nobody knows b0"]
     start = h.now
     h.poll(10)
     assert h.now - start == pytest.approx(0.9)  # the next look-up is under way: only the budget ends the wait
-    assert len(desk.pending) == 1
+    assert len(rig.pending) == 1
     assert len(h.updater.delays) == 1
 
 
@@ -312,9 +312,9 @@ def test_there_is_no_way_back_to_servers_that_are_not_known():
 
 
 def test_closing_the_client_leaves_a_look_up_alone():
-    h, desk = without_servers()
+    h, rig = without_servers()
     h.poll()
     h.client.close()
-    desk.reply(SERVERS)
-    assert desk.wakes == 0
+    rig.reply(SERVERS)
+    assert rig.wakes == 0
     assert h.network.closed

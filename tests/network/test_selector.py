@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Waking the I/O thread: no wake-up is lost, and no byte is written for nothing."""
+"""Waking the I/O thread: no wake-up is lost, and no byte is written without need."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def test_another_thread_ends_the_wait_of_a_selector():
     waker.start()
     started = time.monotonic()
     for _ in range(rounds):
-        turn.release()  # the waker may come before, during or after the selector falls asleep
+        turn.release()  # the waker may come before, during or after the selector begins to wait
         assert selector.poll(600) == []
     waker.join()
     selector.close()

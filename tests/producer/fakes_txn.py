@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Producers with idempotence and transactions, without their thread, in virtual time.
 
-`GateRig` has a coordinator that follows a script: it answers as a healthy one, until a test tells it what to say next.
+`GateRig` has a coordinator that follows a script: it answers without errors, until a test tells it what to answer next.
 `ClusterRig` has the validating cluster of `penstock.testing` at the other end, which refuses what Kafka would refuse.
 """
 
@@ -197,7 +197,7 @@ class GateRig(TransactionCalls):
         return [request.version for request in self.log if request.api is api]
 
     def set_protocol(self, level: int) -> None:
-        """Finalize another transaction.version, and let the client hear of it."""
+        """Finalize another transaction.version, and let the client learn it."""
         self.protocol = level
         self.features_epoch += 1
         for index in range(len(self.brokers)):
@@ -347,7 +347,7 @@ class ClusterRig(TransactionCalls):
 
     Args:
         topics: name and number of partitions.
-        seed: of everything that is left to chance.
+        seed: of everything that is random.
         settings: of the cluster.
         release, features: which Kafka to be like.
         options: the producer's.

@@ -147,7 +147,7 @@ def test_keys_are_placed_among_the_partitions_that_a_topic_has_got():
 
 @pytest.mark.parametrize("push", [False, True])
 def test_the_rates_of_what_the_network_counts_are_as_of_the_time_that_it_happened(push):
-    """The I/O thread brings them up to date; who asks after a silence must not see it as if all had come just now."""
+    """The I/O thread updates them in time: nothing counts as if it had happened when somebody asks."""
     rig = Rig(enable_metrics_push=push)
     rig.know("t")
     rig.acknowledge_all()

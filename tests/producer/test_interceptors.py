@@ -65,12 +65,12 @@ def test_the_one_after_a_failure_gets_the_last_good_record(caplog):
 
 
 def test_an_answer_that_is_no_record_is_ignored(caplog):
-    class Forgetful(Interceptor):
+    class ReturnsNone(Interceptor):
         def on_send(self, record):
             return None
 
-    assert Interceptors([Appending(b"a"), Forgetful(), Appending(b"b")]).on_send(RECORD).value == b"vab"
-    assert "Forgetful.on_send gave NoneType" in caplog.text
+    assert Interceptors([Appending(b"a"), ReturnsNone(), Appending(b"b")]).on_send(RECORD).value == b"vab"
+    assert "ReturnsNone.on_send gave NoneType" in caplog.text
 
 
 def test_outcomes_reach_all_even_when_one_fails(caplog):

@@ -67,7 +67,7 @@ class Nothing:
         return record
 
     def on_acknowledgement(self, *_: Any) -> None:
-        """Nothing."""
+        """Do nothing."""
 
 
 OF_HEX = {"key_serializer": bytes.fromhex, "value_serializer": serializers.StringSerializer()}

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The edges of a process: Ctrl-C, fork, exit, a producer that is forgotten. Each in a program of its own.
 
-The programs talk to a broker of the test's own process, on the loopback interface.
+The programs connect to a broker of the test's own process, on the loopback interface.
 """
 
 from __future__ import annotations
@@ -914,11 +914,11 @@ def test_ctrl_c_before_the_first_plugin_is_closed_leaves_them_to_the_next_close(
 
 
 def test_calls_that_wait_for_the_end_are_released_when_the_io_thread_dies():
-    class Dies:
+    class RaisesSystemExit:
         def run(self):
             raise SystemExit
 
     ended = Ticket("the end")
     with pytest.raises(SystemExit):
-        lifecycle._work(Dies(), ended, [])
+        lifecycle._work(RaisesSystemExit(), ended, [])
     assert ended.done

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A producer and brokers of Kafka 0.11 to 2.3: which versions it speaks, and that they understand each other.
+"""A producer and brokers of Kafka 0.11 to 2.3: which versions it uses, and that they understand each other.
 
 The broker's bytes are written, and the producer's are read, by hand and not with this package's tables: these releases
 know no flexible versions, and a mistake in a table must not hide behind the same mistake on the other side.

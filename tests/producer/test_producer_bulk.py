@@ -26,7 +26,7 @@ from penstock.protocol.messages import PRODUCE
 from penstock.serializers import MutableHeaders, Serializer, StringSerializer
 from penstock.testing import FakeKafka, Fault
 
-SOON = 60.0  # seconds that a healthy test never needs
+SOON = 60.0  # seconds that a test that passes never needs
 Make = Callable[..., Producer]
 
 

@@ -39,7 +39,7 @@ from penstock.partitioners import Partitioner, StickyPartitioner
 from penstock.producer.send import deferring
 from penstock.testing import FakeKafka, MockProducer
 
-SOON = 60.0  # seconds that a healthy test never needs
+SOON = 60.0  # seconds that a test that passes never needs
 
 Make = Callable[..., Producer]
 
@@ -307,9 +307,9 @@ def test_what_is_wrong_with_a_record_is_raised_at_once(make):
 def test_serializer_partitioner_and_interceptor_see_it_as_any_other(make, kafka):
     seen: list[Any] = []
 
-    class Shouting(Serializer):
+    class UpperCase(Serializer):
         def serialize(self, topic: str, headers: Any, data: Any) -> bytes | None:
-            headers.add("shouted", b"1")
+            headers.add("encoded", b"1")
             return str(data).upper().encode()
 
     class Second(Partitioner):
@@ -325,7 +325,7 @@ def test_serializer_partitioner_and_interceptor_see_it_as_any_other(make, kafka)
         def on_acknowledgement(self, metadata: Any, error: Any, headers: Any) -> None:
             seen.append(("acknowledged", metadata.partition, error))
 
-    producer = make(value_serializer=Shouting(), partitioner=Second(), interceptors=[Watching()])
+    producer = make(value_serializer=UpperCase(), partitioner=Second(), interceptors=[Watching()])
 
     def work() -> Any:
         with producer._parts.metadata._lock:
@@ -334,7 +334,7 @@ def test_serializer_partitioner_and_interceptor_see_it_as_any_other(make, kafka)
     metadata = within(work).result(SOON)
     assert (metadata.partition, metadata.timestamp) == (1, 7)
     (record,) = (record for record in kafka.records("two", 1) if record.offset == metadata.offset)
-    assert (record.value, record.headers[0].key) == (b"HELLO", "shouted")
+    assert (record.value, record.headers[0].key) == (b"HELLO", "encoded")
     assert seen == ["on_send", ("two", None, None, "hello", b"HELLO"), ("acknowledged", 1, None)]
 
 

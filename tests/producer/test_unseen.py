@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Nothing fails in silence: failed records that nobody asks about are counted in the log, and no others."""
+"""No failure is hidden: failed records that nobody asks about are counted in the log, and no others."""
 
 from __future__ import annotations
 
@@ -315,7 +315,7 @@ def test_after_the_close_what_comes_within_a_minute_is_told_with_the_next_or_at_
     kept.pop()
     assert len(told()) == 2
     del rig
-    gc.collect()  # the count outlives the producer
+    gc.collect()  # the count is kept after the producer is gone
     unseen.tell_at_exit()
     assert told()[2].startswith("1 record for topic 't' failed")
     unseen.tell_at_exit()

@@ -12,7 +12,7 @@ from typing import Any, Self
 from penstock import Producer
 from penstock.errors import AuthenticationError
 
-PATIENCE = 100.0  # seconds that a healthy test never needs
+PATIENCE = 100.0  # seconds that a test that passes never needs
 _REST = 0.002
 # An eager one waits while so many have no outcome yet.
 _MOST_OPEN = 400

@@ -36,7 +36,7 @@ def fake(
     release: str | None = None,
     **changes: Any,
 ) -> Peer:
-    """A fake cluster, and a client that believes something else of it, or writes other options."""
+    """A fake cluster, and a client that has other options than its broker wants, or writes other options."""
 
     @contextmanager
     def serve(folder: Path) -> Iterator[Options]:

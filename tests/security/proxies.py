@@ -54,7 +54,7 @@ def until(connection: socket.socket, mark: bytes) -> bytes:
 
 
 def shouting(context: ssl.SSLContext) -> Callable[[socket.socket], None]:
-    """A TLS server that answers what it hears in capitals."""
+    """A TLS server that answers what it receives in capitals."""
 
     def serve(connection: socket.socket) -> None:
         with context.wrap_socket(connection, server_side=True) as tls:

@@ -31,7 +31,7 @@ def until(condition: Callable[[], object], seconds: float = 60.0) -> None:
         time.sleep(0.002)
 
 
-class Desk:
+class HelpersRig:
     """Helpers with a clock that the test moves, and work that hangs until the test ends."""
 
     def __init__(self) -> None:
@@ -58,67 +58,67 @@ class Desk:
 
 
 @pytest.fixture
-def desk() -> Iterator[Desk]:
-    made = Desk()
+def rig() -> Iterator[HelpersRig]:
+    made = HelpersRig()
     yield made
     made.release.set()
     made.helpers.close()
     until(lambda: made.threads() == 0)
 
 
-def test_work_is_done_on_one_daemon_thread_in_its_order(desk):
+def test_work_is_done_on_one_daemon_thread_in_its_order(rig):
     seen: list[tuple[int, str, bool]] = []
 
     def note(number: int) -> None:
         thread = threading.current_thread()
         seen.append((number, thread.name, thread.daemon))
 
-    desk.helpers.start()
+    rig.helpers.start()
     for number in range(50):
-        desk.helpers.run(lambda number=number: note(number))
+        rig.helpers.run(lambda number=number: note(number))
         if number % 10 == 0:
             time.sleep(0.005)
     until(lambda: len(seen) == 50)
     assert all(daemon and name.startswith("penstock-aside-") for _, name, daemon in seen)
-    until(lambda: desk.threads() == 1)
+    until(lambda: rig.threads() == 1)
 
 
-def test_the_thread_is_there_before_there_is_work_and_stays(desk):
-    desk.helpers.start()
-    desk.helpers.start()
-    assert desk.threads() == 1
-    desk.do("a")
-    until(lambda: desk.done)
+def test_the_thread_is_there_before_there_is_work_and_stays(rig):
+    rig.helpers.start()
+    rig.helpers.start()
+    assert rig.threads() == 1
+    rig.do("a")
+    until(lambda: rig.done)
     time.sleep(0.02)
-    until(lambda: desk.threads() == 1)
+    until(lambda: rig.threads() == 1)
 
 
-def test_without_new_threads_the_one_that_is_there_does_all(desk, monkeypatch):
-    desk.helpers.start()
+def test_without_new_threads_the_one_that_is_there_does_all(rig, monkeypatch):
+    rig.helpers.start()
     monkeypatch.setattr(threading.Thread, "start", _refuse)
     names = [f"work {number}" for number in range(20)]
     for name in names:
-        desk.do(name)
-    until(lambda: len(desk.done) == 20)
-    assert desk.done == names
+        rig.do(name)
+    until(lambda: len(rig.done) == 20)
+    assert rig.done == names
 
 
-def test_without_any_thread_the_caller_does_it(desk, monkeypatch):
+def test_without_any_thread_the_caller_does_it(rig, monkeypatch):
     monkeypatch.setattr(threading.Thread, "start", _refuse)
-    desk.helpers.start()
+    rig.helpers.start()
     where: list[threading.Thread] = []
-    desk.helpers.run(lambda: where.append(threading.current_thread()))
+    rig.helpers.run(lambda: where.append(threading.current_thread()))
     assert where == [threading.current_thread()]
 
 
-def test_threads_are_started_again_once_that_can_be_done(desk, monkeypatch):
+def test_threads_are_started_again_once_that_can_be_done(rig, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr(threading.Thread, "start", _refuse)
-        desk.do("here")
+        rig.do("here")
     where: list[str] = []
-    desk.helpers.run(lambda: where.append(threading.current_thread().name))
+    rig.helpers.run(lambda: where.append(threading.current_thread().name))
     until(lambda: where)
-    assert desk.done == ["here"]
+    assert rig.done == ["here"]
     assert where[0].startswith("penstock-aside-")
 
 
@@ -126,39 +126,39 @@ def _refuse(self: threading.Thread) -> None:
     raise RuntimeError("can't create new thread at interpreter shutdown")
 
 
-def test_work_that_takes_long_does_not_hold_up_other_work(desk):
+def test_work_that_takes_long_does_not_hold_up_other_work(rig):
     for _ in range(MOST_AT_WORK - 1):
-        desk.hang()
-    desk.do("free")
-    until(lambda: desk.done == ["free"])
-    assert desk.threads() <= MOST_AT_WORK
+        rig.hang()
+    rig.do("free")
+    until(lambda: rig.done == ["free"])
+    assert rig.threads() <= MOST_AT_WORK
 
 
-def test_there_are_few_threads_and_the_rest_waits(desk):
+def test_there_are_few_threads_and_the_rest_waits(rig):
     for _ in range(30):
-        desk.hang()
-    until(lambda: desk.hanging == MOST_AT_WORK)
-    desk.do("later")
+        rig.hang()
+    until(lambda: rig.hanging == MOST_AT_WORK)
+    rig.do("later")
     time.sleep(0.02)
-    assert desk.threads() == MOST_AT_WORK
-    assert not desk.done
-    desk.release.set()
-    until(lambda: desk.done == ["later"])
-    until(lambda: desk.threads() == 1)
+    assert rig.threads() == MOST_AT_WORK
+    assert not rig.done
+    rig.release.set()
+    until(lambda: rig.done == ["later"])
+    until(lambda: rig.threads() == 1)
 
 
-def test_threads_that_are_stuck_are_replaced_up_to_a_limit_and_then_rarely(desk):
+def test_threads_that_are_stuck_are_replaced_up_to_a_limit_and_then_rarely(rig):
     for _ in range(200):  # minutes, with one that hangs in each
-        desk.hang()
-        until(lambda: desk.threads() == desk.hanging)
-        desk.time += STUCK_SECONDS + 1
-    assert MOST_STUCK < desk.threads() <= MOST_STUCK + MOST_AT_WORK + 8
-    before = desk.threads()
-    desk.helpers._queue.clear()
-    desk.time += LONGEST_PAUSE + 1
-    desk.do("it works again")
-    until(lambda: desk.done == ["it works again"])
-    assert desk.threads() == before + 1
+        rig.hang()
+        until(lambda: rig.threads() == rig.hanging)
+        rig.time += STUCK_SECONDS + 1
+    assert MOST_STUCK < rig.threads() <= MOST_STUCK + MOST_AT_WORK + 8
+    before = rig.threads()
+    rig.helpers._queue.clear()
+    rig.time += LONGEST_PAUSE + 1
+    rig.do("it works again")
+    until(lambda: rig.done == ["it works again"])
+    assert rig.threads() == before + 1
 
 
 def test_those_stuck_now_count_and_not_those_that_ever_were():
@@ -174,35 +174,35 @@ def test_those_stuck_now_count_and_not_those_that_ever_were():
     assert replacements.allow(MOST_STUCK, now)
 
 
-def test_work_that_raises_ends_nothing_and_its_text_is_not_told(desk, caplog):
+def test_work_that_raises_ends_nothing_and_its_text_is_not_told(rig, caplog):
     def leave() -> None:
         raise SystemExit("hunter2")
 
     with caplog.at_level(logging.DEBUG):
-        desk.helpers.run(leave)
-        desk.do("next")
-        until(lambda: desk.done == ["next"] and caplog.records)
+        rig.helpers.run(leave)
+        rig.do("next")
+        until(lambda: rig.done == ["next"] and caplog.records)
     assert "SystemExit (raised in leave" in caplog.text
     assert "hunter2" not in caplog.text
 
 
-def test_close_ends_the_threads_and_waits_for_nobody(desk):
-    desk.hang()
-    until(lambda: desk.hanging == 1)
-    desk.do("next")
-    until(lambda: desk.done)
+def test_close_ends_the_threads_and_waits_for_nobody(rig):
+    rig.hang()
+    until(lambda: rig.hanging == 1)
+    rig.do("next")
+    until(lambda: rig.done)
     began = time.monotonic()
-    desk.helpers.close()
-    desk.helpers.close()
+    rig.helpers.close()
+    rig.helpers.close()
     assert time.monotonic() - began < 30
-    until(lambda: desk.threads() == 1)  # the one that hangs
-    desk.do("too late")
-    desk.release.set()
-    until(lambda: desk.threads() == 0)
-    assert desk.done == ["next"]
+    until(lambda: rig.threads() == 1)  # the one that hangs
+    rig.do("too late")
+    rig.release.set()
+    until(lambda: rig.threads() == 0)
+    assert rig.done == ["next"]
 
 
-def test_a_log_handler_that_raises_ends_no_thread(desk, capsys):
+def test_a_log_handler_that_raises_ends_no_thread(rig, capsys):
     class Raising(logging.Handler):
         def emit(self, _record: logging.LogRecord) -> None:
             raise LookupError("no room")
@@ -213,10 +213,10 @@ def test_a_log_handler_that_raises_ends_no_thread(desk, capsys):
     handler = Raising()
     logging.getLogger("penstock").addHandler(handler)
     try:
-        desk.helpers.start()
-        desk.helpers.run(fail)
-        desk.do("the next")
-        until(lambda: desk.done == ["the next"])
+        rig.helpers.start()
+        rig.helpers.run(fail)
+        rig.do("the next")
+        until(lambda: rig.done == ["the next"])
     finally:
         logging.getLogger("penstock").removeHandler(handler)
     told = capsys.readouterr().err
@@ -224,20 +224,20 @@ def test_a_log_handler_that_raises_ends_no_thread(desk, capsys):
     assert "hunter2" not in told
 
 
-def test_close_takes_no_lock(desk):
+def test_close_takes_no_lock(rig):
     """A finalizer of a client that was forgotten calls it, on whatever thread; or the lock is held by another one."""
-    desk.do("work")
-    until(lambda: desk.done)
-    with desk.helpers._lock:
-        desk.helpers.close()
-        closer = threading.Thread(target=desk.helpers.close, daemon=True)
+    rig.do("work")
+    until(lambda: rig.done)
+    with rig.helpers._lock:
+        rig.helpers.close()
+        closer = threading.Thread(target=rig.helpers.close, daemon=True)
         closer.start()
         closer.join(60)
         assert not closer.is_alive()
-    until(lambda: desk.threads() == 0)
+    until(lambda: rig.threads() == 0)
 
 
-def test_a_thread_that_goes_to_wait_while_the_client_is_closed_ends(desk, monkeypatch):
+def test_a_thread_that_goes_to_wait_while_the_client_is_closed_ends(rig, monkeypatch):
     """At the last moment: its latch is not shown yet, so that nobody can open it."""
     is_needed = Helpers._is_needed_locked
 
@@ -246,15 +246,15 @@ def test_a_thread_that_goes_to_wait_while_the_client_is_closed_ends(desk, monkey
         return is_needed(self, number)
 
     monkeypatch.setattr(Helpers, "_is_needed_locked", close)
-    desk.helpers.start()
-    until(lambda: desk.threads() == 0)
+    rig.helpers.start()
+    until(lambda: rig.threads() == 0)
 
 
-def test_nothing_is_logged_under_the_lock(desk, monkeypatch):
+def test_nothing_is_logged_under_the_lock(rig, monkeypatch):
     told: list[bool] = []
     monkeypatch.setattr(aside, "tell", lambda *args, **fields: told.append(inside()))
     monkeypatch.setattr(threading.Thread, "start", _refuse)
-    desk.helpers.start()
-    desk.do("here")
-    assert desk.done == ["here"]
+    rig.helpers.start()
+    rig.do("here")
+    assert rig.done == ["here"]
     assert told == [False, False]

@@ -22,7 +22,7 @@ from penstock.security.tls.context import TlsContext
 from penstock.security.tls.settings import TlsSettings
 from penstock.testing import FakeKafka, FakeSecurity
 
-SOON = 30.0  # seconds that a healthy test never needs
+SOON = 30.0  # seconds that a test that passes never needs
 
 
 class Collection:
@@ -107,30 +107,30 @@ def test_one_that_flushes_inside_the_lock_of_the_helpers(
 
 
 @pytest.fixture
-def keepers(monkeypatch: pytest.MonkeyPatch) -> list[refresh.TokenKeeper]:
+def refreshers(monkeypatch: pytest.MonkeyPatch) -> list[refresh.TokenRefresher]:
     """Those that were made."""
-    made: list[refresh.TokenKeeper] = []
-    make = refresh.TokenKeeper.__init__
+    made: list[refresh.TokenRefresher] = []
+    make = refresh.TokenRefresher.__init__
 
-    def note(self: refresh.TokenKeeper, *args: Any, **more: Any) -> None:
+    def note(self: refresh.TokenRefresher, *args: Any, **more: Any) -> None:
         made.append(self)
         make(self, *args, **more)
 
-    monkeypatch.setattr(refresh.TokenKeeper, "__init__", note)
+    monkeypatch.setattr(refresh.TokenRefresher, "__init__", note)
     return made
 
 
-def want_another_token(keepers: list[refresh.TokenKeeper]) -> refresh.TokenKeeper:
-    (keeper,) = keepers
-    keeper._quite_new_seconds = 0.0
-    keeper.refused(keeper.token())
-    return keeper
+def want_another_token(refreshers: list[refresh.TokenRefresher]) -> refresh.TokenRefresher:
+    (refresher,) = refreshers
+    refresher._quite_new_seconds = 0.0
+    refresher.refused(refresher.token())
+    return refresher
 
 
 def test_one_that_closes_inside_the_lock_of_the_token(
     kafka: FakeKafka,
     collection: Collection,
-    keepers: list[refresh.TokenKeeper],
+    refreshers: list[refresh.TokenRefresher],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     class Clock:
@@ -144,9 +144,9 @@ def test_one_that_closes_inside_the_lock_of_the_token(
     monkeypatch.setattr(refresh, "time", Clock)
     producer = Producer({**kafka.client_options("OAUTHBEARER"), "linger.ms": 0})
     producer.send("t", b"1").result(SOON)
-    keeper = want_another_token(keepers)
+    refresher = want_another_token(refreshers)
     collection.arm(producer.close)
-    assert in_time(keeper.token), "the next token never came"
+    assert in_time(refresher.token), "the next token never came"
     assert collection.was_refused_on("penstock-token")
     producer.send("t", b"2").result(SOON)
     assert in_time(producer.close)
@@ -186,13 +186,13 @@ def test_one_that_waits_while_a_look_at_tls_files_is_ended(tmp_path: Path) -> No
 def test_one_that_flushes_on_a_thread_that_is_idle(
     kafka: FakeKafka,
     collection: Collection,
-    keepers: list[refresh.TokenKeeper],
+    refreshers: list[refresh.TokenRefresher],
     monkeypatch: pytest.MonkeyPatch,
     thread: str,
 ) -> None:
     """Work is left to such a thread: it must not wait for what that work is for."""
 
-    class Bell(aside.Latch):
+    class CollectsWhileWaiting(aside.Latch):
         def wait(self, timeout: float | None = None) -> bool:
             collection.come_by(thread)
             return super().wait(timeout)
@@ -201,10 +201,10 @@ def test_one_that_flushes_on_a_thread_that_is_idle(
         "penstock-aside": (aside, "on a thread of the client that waits"),
         "penstock-token": (refresh, "on the thread that fetches"),
     }[thread]
-    monkeypatch.setattr(module, "Latch", Bell)
+    monkeypatch.setattr(module, "Latch", CollectsWhileWaiting)
     with Producer({**kafka.client_options("OAUTHBEARER"), "linger.ms": 0}) as producer:
         producer.send("t", b"1").result(SOON)
-        want_another_token(keepers)
+        want_another_token(refreshers)
         collection.arm(producer.flush)
         with kafka.locked() as cluster:
             cluster.drop_connections()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Proxies: the talk with each kind, byte by byte and over real ports, TLS through them, and refusals in words."""
+"""Proxies: the dialogue with each kind, byte by byte and over real ports, TLS through them, and refusals in words."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def test_urls_of_no_proxy(url: str):
     assert caught.value.__cause__ is None
 
 
-# ---- the talk, on a wire
+# ---- the dialogue, byte by byte
 
 
 def through(kind: str, user: str | None = None, host: str = "broker.example") -> tuple[Wire, ProxyTransport]:

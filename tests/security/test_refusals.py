@@ -113,7 +113,7 @@ def hangs() -> str:
 
 @pytest.fixture(autouse=True)
 def released() -> Iterator[None]:
-    """Nothing that hangs outlives its test."""
+    """Nothing that hangs is left after its test."""
     RELEASE.clear()
     yield
     RELEASE.set()

@@ -126,7 +126,7 @@ def test_recover(secured: SecuredKafka, options: dict[str, str], file: Path) -> 
 
 def test_a_topic_that_may_not_be_written_to(secured: SecuredKafka, options: dict[str, str]) -> None:
     name = secured.topic()
-    # A producer id is given to whoever may write to some topic, and this is about another one.
+    # A producer id is given to each client that may write to some topic, and this is about another one.
     secured.grant("TOPIC", secured.topic(), "WRITE")
     with Producer(options) as producer:
         with pytest.raises(TopicAuthorizationError) as hidden:

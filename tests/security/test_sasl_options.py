@@ -114,7 +114,7 @@ def test_an_unsecured_token():
 
 
 class Tokens:
-    """A provider."""
+    """A token provider."""
 
     def token(self):
         return "x"

@@ -12,7 +12,8 @@ from dataclasses import dataclass, field
 
 NO_ANSWER = 0  # as a status: the connection ended before, or could not be opened
 _TICK_SECONDS = 0.005
-# Requests without an answer, at most. Who asks faster than a starved machine can answer would run out of descriptors.
+# Requests without an answer, at most. A client that asks faster than a busy machine can answer would run out of
+# descriptors.
 _MOST_OPEN = 1000
 
 

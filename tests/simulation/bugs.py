@@ -102,7 +102,7 @@ def given_up_ticket_loses_memory() -> Changes:
 
 
 def second_look_left_out() -> Changes:
-    """Whoever waited for memory opens a new batch, also when another thread has opened one meanwhile."""
+    """A thread that waited for memory opens a new batch, also when another thread has opened one meanwhile."""
 
     def append(original: Any, appender: Any, topic: Any, partition: Any, *rest: Any) -> Any:
         if rest[-1] is not None:
@@ -152,7 +152,7 @@ def callbacks_reversed() -> Changes:
 
 
 def last_waiter_first() -> Changes:
-    """Whoever asked for memory last is served first."""
+    """The thread that asked for memory last is served first."""
 
     def take_for(original: Any, pool: Any, *args: Any) -> None:
         before = len(pool._waiting)

@@ -62,7 +62,7 @@ def request_lost_with_its_connection() -> Changes:
 
 
 def end_of_requests_untold_at_close() -> Changes:
-    """Requests that end because the client is closed are not told to whoever made them."""
+    """Requests that end because the client is closed are not told to their callers."""
 
     def deliver(original: Any, client: Any) -> Any:
         return [] if client._closed else original(client)
@@ -220,7 +220,7 @@ def request_size_ignored() -> Changes:
     return around("Drainer", "__init__", init)
 
 
-class _Deaf:
+class _WithoutUpdates:
     """Metadata that nobody can ask to be updated."""
 
     def __init__(self, metadata: Any) -> None:
@@ -237,7 +237,7 @@ def retry_without_refresh() -> Changes:
     """A batch that met a broker which does not lead its partition is sent again, and nobody asks who does."""
 
     def init(original: Any, outcomes: Any, accumulator: Any, gate: Any, metadata: Any, *args: Any) -> None:
-        original(outcomes, accumulator, gate, _Deaf(metadata), *args)
+        original(outcomes, accumulator, gate, _WithoutUpdates(metadata), *args)
 
     return around("Outcomes", "__init__", init)
 

@@ -14,7 +14,7 @@ def cancelled_waiter_keeps_its_memory() -> Changes:
     """A task that is cancelled while it waits does not tell the steps that wait for it."""
     kept: list[Any] = []  # else the garbage collector would do it
 
-    class Deaf:
+    class IgnoresCancellation:
         def __init__(self, steps: Any) -> None:
             self.send, self.close, self._steps = steps.send, steps.close, steps
 
@@ -28,7 +28,7 @@ def cancelled_waiter_keeps_its_memory() -> Changes:
             return self._steps.throw(error)
 
     def drive(original: Any, steps: Any, *args: Any, **options: Any) -> Any:
-        return original(Deaf(steps), *args, **options)
+        return original(IgnoresCancellation(steps), *args, **options)
 
     return around("AsyncProducer's module", "drive", drive)
 
@@ -49,7 +49,7 @@ def abandoned_await_is_told_twice() -> Changes:
     """An await that is abandoned leaves its follower behind; the next one adds another."""
 
     def quit_(original: Any, followers: Any, waiting: Any) -> None:
-        """Do nothing."""
+        """Leave the follower where it is."""
 
     return around("Followers", "quit", quit_)
 

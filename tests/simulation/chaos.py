@@ -40,7 +40,7 @@ _RETRIABLE = (2, 3, 5, 6, 7, 19, 56, 72, 74, 89)
 _FAILING = (1, 17, 29, 32, 42, 87)
 _TRANSACTION_APIS = (INIT_PRODUCER_ID, ADD_PARTITIONS_TO_TXN, ADD_OFFSETS_TO_TXN, TXN_OFFSET_COMMIT, END_TXN)
 _ANY_API = (PRODUCE, PRODUCE, PRODUCE, METADATA, API_VERSIONS, FIND_COORDINATOR, *_TRANSACTION_APIS)
-# Of the others, which have no list, random bytes may be an answer that can be read, and nobody is safe from lies.
+# Of the others, which have no list, random bytes may be an answer that can be read, and no client can notice that.
 _UNREADABLE = (
     PRODUCE,
     PRODUCE,
@@ -70,7 +70,7 @@ _FATAL_ERRORS: dict[ApiSchema, tuple[int, ...]] = {
 }
 
 
-_BEHIND = 0.4  # how often another broker hears late of a new leader
+_BEHIND = 0.4  # how often another broker learns late of a new leader
 
 
 class Chaos:
@@ -258,7 +258,7 @@ class Chaos:
         return f"requests to broker {leader} take {seconds} s, and it will lose {partition.key}"
 
     def unheard_leader(self) -> str | None:
-        """A leader that clients do not hear loses its partition: what was sent to it is written, and never answered."""
+        """A leader that cannot reach clients loses its partition: what was sent to it is written, without an answer."""
         partition = self._partition()
         leader = partition.leader
         if leader not in self.cluster.live or len(partition.isr) < 2:
@@ -286,7 +286,7 @@ class Chaos:
             self.world.pump()
 
     def _move(self, partition: Partition, to: int) -> None:
-        """Elect a leader; another broker may hear of it later than clients do."""
+        """Elect a leader; another broker may learn of it later than clients do."""
         self._note_loss(partition)
         former = (partition.leader, partition.leader_epoch)
         self.cluster.move_leader(*partition.key, to)

@@ -29,7 +29,7 @@ _VARINT_SLACK = 12
 
 
 def held_locks() -> list[str]:
-    """The locks of the package that this thread holds, which plays all threads; a compiled one has no name."""
+    """The locks of the package that this thread holds, which runs all threads in turn; a compiled one has no name."""
     return ["the producer"] if _locks.inside() else []
 
 

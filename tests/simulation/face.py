@@ -180,7 +180,7 @@ class Face:
     # ---- the end
 
     def close(self, seconds: float) -> Call:
-        """`Producer.close` itself; whoever is interrupted in it calls it again."""
+        """`Producer.close` itself; a thread that is interrupted in it calls it again."""
         producer = self.producer
         assert isinstance(producer, Producer)
         while True:

@@ -10,7 +10,7 @@ Rules that are checked here:
 2. ApiVersions comes before that, and not again.
 3. A session is not renewed within a second of the last time, which brokers do not take.
 
-A session may end for a request that is on its way: the client counts from when it has heard of it. Such a connection is
+A session may end for a request that is on its way: the client counts from when it has the answer. Such a connection is
 closed without an answer.
 """
 
@@ -40,7 +40,7 @@ _SHORTEST_SESSION = 1.0
 SASL_KEYS = frozenset({SASL_HANDSHAKE.key, SASL_AUTHENTICATE.key})
 
 
-class Knock:
+class TokenHandshake:
     """The client's part: names a mechanism, finds a token aside, and takes the answer."""
 
     state = AUTHENTICATING
@@ -49,30 +49,30 @@ class Knock:
         self.session_lifetime_ms = 0
 
     def start(self) -> HandshakeStep:
-        return HandshakeStep(SchemaRequest.of(SASL_HANDSHAKE, {"mechanism": "KNOCK"}), _HANDSHAKE_VERSION)
+        return HandshakeStep(SchemaRequest.of(SASL_HANDSHAKE, {"mechanism": "TOKEN"}), _HANDSHAKE_VERSION)
 
     def on_answer(self, version: int, body: dict[str, Any]) -> HandshakeStep | Aside | None:
         if "mechanisms" in body:
-            token = SchemaRequest.of(SASL_AUTHENTICATE, {"auth_bytes": b"knock"})
+            token = SchemaRequest.of(SASL_AUTHENTICATE, {"auth_bytes": b"token"})
             return Aside(lambda: HandshakeStep(token, _AUTHENTICATE_VERSION))
         if body["error_code"]:
-            raise AuthenticationError("the guard refuses", mechanism="KNOCK")
+            raise AuthenticationError("the guard refuses", mechanism="TOKEN")
         self.session_lifetime_ms = body["session_lifetime_ms"]
         return None
 
 
-def knock(node: Node, versions: NodeApiVersions) -> Knock:
-    """As NetworkBackend.authenticate."""
+def authenticate(node: Node, versions: NodeApiVersions) -> TokenHandshake:
+    """Make the handshake of a connection; see `NetworkBackend.authenticate`."""
     del node, versions
-    return Knock()
+    return TokenHandshake()
 
 
 @dataclass
-class Visit:
+class ConnectionAuth:
     """What the guard knows of one connection."""
 
     admitted: bool = False
-    asked_in: bool = False  # between SaslHandshake and the last answer
+    in_handshake: bool = False  # between SaslHandshake and the last answer
     admitted_at: float = -math.inf
     ends_at: float = math.inf
 
@@ -92,8 +92,8 @@ class Guard:
     def __init__(self, rng: random.Random, lifetime: float) -> None:
         self._rng = rng
         self._lifetime = lifetime
-        self._visits: dict[Link, Visit] = {}
-        self.enough = False  # let all in from now on
+        self._connections: dict[Link, ConnectionAuth] = {}
+        self.accepts_all = False  # from now on
         self.admissions = 0
         self.renewals = 0
         self.mishaps = 0
@@ -101,35 +101,35 @@ class Guard:
 
     def lets_through(self, link: Link, frame: bytes) -> bool:
         """Whether a request that has arrived is for the broker; otherwise the guard deals with it."""
-        visit = self._visits.setdefault(link, Visit())
+        auth = self._connections.setdefault(link, ConnectionAuth())
         key = int.from_bytes(frame[4:6], "big")
         world = link.world
-        if key == SASL_HANDSHAKE.key and world.clock.time < visit.admitted_at + _SHORTEST_SESSION:
+        if key == SASL_HANDSHAKE.key and world.clock.time < auth.admitted_at + _SHORTEST_SESSION:
             world.violate(f"a session with broker {link.broker_id} is renewed too soon")
         if key in SASL_KEYS:
-            visit.asked_in = True
-            self._take(link, visit, key, frame)
+            auth.in_handshake = True
+            self._take(link, auth, key, frame)
             return False
-        if visit.asked_in or (not visit.admitted and key != API_VERSIONS.key):
+        if auth.in_handshake or (not auth.admitted and key != API_VERSIONS.key):
             world.violate(f"API {key} is sent to broker {link.broker_id} while it waits for SASL")
         if key == API_VERSIONS.key:
-            if visit.admitted:
+            if auth.admitted:
                 world.violate(f"broker {link.broker_id} is asked for ApiVersions again")
             return True
-        if world.clock.time >= visit.ends_at:
+        if world.clock.time >= auth.ends_at:
             self._hang_up(link, "the session is over")
             return False
         return True
 
-    def _take(self, link: Link, visit: Visit, key: int, frame: bytes) -> None:
+    def _take(self, link: Link, auth: ConnectionAuth, key: int, frame: bytes) -> None:
         session = link.session
         if link.severed or session is None or session.closed:
             return
         if session._requests or session._pending is not None or session._held is not None:
-            link.world.after(_BUSY, self._take, link, visit, key, frame)  # brokers answer in order
+            link.world.after(_BUSY, self._take, link, auth, key, frame)  # brokers answer in order
             return
         link.world.pump()
-        mishap = 1.0 if self.enough else self._rng.random()
+        mishap = 1.0 if self.accepts_all else self._rng.random()
         if mishap < 0.06:
             self._go_wrong(link)
             link.world.cut(link)
@@ -138,15 +138,15 @@ class Guard:
             self._go_wrong(link)
             link.stall_answers(self._rng.random())
         if key == SASL_HANDSHAKE.key:
-            self._answer(link, frame, {"error_code": 0, "mechanisms": ["KNOCK"]})
+            self._answer(link, frame, {"error_code": 0, "mechanisms": ["TOKEN"]})
             return
         refused = 0.12 <= mishap < 0.2
         if refused:
             self._go_wrong(link)
             self.refusals += 1
-        self._judge(link, visit, frame, refused)
+        self._judge(link, auth, frame, refused)
 
-    def _judge(self, link: Link, visit: Visit, frame: bytes, refused: bool) -> None:
+    def _judge(self, link: Link, auth: ConnectionAuth, frame: bytes, refused: bool) -> None:
         lifetime = 0.0 if refused else self._lifetime
         body = {
             "error_code": _REFUSED if refused else 0,
@@ -159,13 +159,13 @@ class Guard:
             self._hang_up(link, "the guard refuses")
             return
         self.admissions += 1
-        self.renewals += visit.admitted
-        visit.admitted, visit.asked_in = True, False
-        visit.admitted_at = link.world.clock.time
-        visit.ends_at = link.world.clock.time + lifetime if lifetime else math.inf
-        if lifetime and not self.enough and self._rng.random() < 0.05:
+        self.renewals += auth.admitted
+        auth.admitted, auth.in_handshake = True, False
+        auth.admitted_at = link.world.clock.time
+        auth.ends_at = link.world.clock.time + lifetime if lifetime else math.inf
+        if lifetime and not self.accepts_all and self._rng.random() < 0.05:
             self._go_wrong(link)
-            visit.ends_at = link.world.clock.time + lifetime * self._rng.random() * 0.8
+            auth.ends_at = link.world.clock.time + lifetime * self._rng.random() * 0.8
 
     def _answer(self, link: Link, frame: bytes, body: dict[str, Any]) -> None:
         api = SASL_HANDSHAKE if int.from_bytes(frame[4:6], "big") == SASL_HANDSHAKE.key else SASL_AUTHENTICATE

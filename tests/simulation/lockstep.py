@@ -105,14 +105,14 @@ class SimThread:
         self._target, self._args = target, args
 
     def start(self) -> None:
-        """Not yet."""
+        """Do nothing: the simulator runs the work itself."""
 
     def run(self) -> None:
-        """Do its work."""
+        """Do the work that the thread was made for."""
         self._target(*self._args)
 
     def join(self, timeout: float | None = None) -> None:
-        """Whoever waits for its event has waited long enough."""
+        """The time-out of the thread that waits for its event is over."""
 
     def is_alive(self) -> bool:
         return False

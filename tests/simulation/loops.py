@@ -60,7 +60,7 @@ class SimLoop(asyncio.BaseEventLoop):
         return self._virtual.time
 
     def _process_events(self, event_list: list[Any]) -> None:
-        """There are none."""
+        """Do nothing: nothing is read or written."""
 
     def _write_to_self(self) -> None:
         self._woken.complete(None)

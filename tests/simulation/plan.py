@@ -143,7 +143,7 @@ def grow_old(plan: Plan, rng: random.Random) -> None:
 
 
 def be_patient(plan: Plan, rng: random.Random) -> None:
-    """Change a plan so that brokers may be silent for half a minute, and every record is delivered all the same."""
+    """Change a plan so that brokers may not answer for half a minute, and every record is delivered all the same."""
     plan.max_block = 90.0
     setup, longest = rng.choice(((200, 400), (1500, 3000), (10_000, 30_000)))
     request_timeout = rng.choice((1000, 30_000))

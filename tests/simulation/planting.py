@@ -149,7 +149,7 @@ def _runs_compiled(module: str) -> bool:
 
 
 def _raised_by_bug(error: BaseException, replacement: Callable[..., Any]) -> bool:
-    """Whether an error comes from the bug's own lines, not from the producer that stumbles over what it did."""
+    """Whether an error comes from the bug's own lines, not from the producer that fails because of them."""
     trace = error.__traceback__
     while trace is not None and trace.tb_next is not None:
         trace = trace.tb_next

@@ -98,7 +98,7 @@ def _forget_at_every_update(parts: ProducerParts) -> None:
 
 
 class Simulation:
-    """One seed."""
+    """The run of one seed."""
 
     def __init__(
         self,
@@ -347,7 +347,7 @@ class Simulation:
         """Let everything come to rest: late requests, time-outs of transactions, markers."""
         self.cluster.faults.clear()
         if self.world.guard is not None:
-            self.world.guard.enough = True
+            self.world.guard.accepts_all = True
         until = self.clock.time + 60
         while (moment := self.world.next_at()) <= until:
             self.world.happen(moment, until)
@@ -549,7 +549,7 @@ class _Listener(logging.Handler):
 
 
 class _ApplicationSide:
-    """One thread plays all: inside the block it is not the I/O thread, whatever it was and becomes there."""
+    """One thread runs everything: inside the block it is not the I/O thread, whatever it was and becomes there."""
 
     __slots__ = ("_before", "_marks")
 
@@ -580,7 +580,7 @@ def simulate(
     """Run one seed.
 
     Args:
-        seed: decides all that chance decides.
+        seed: of all random numbers.
         traced: note what happens.
         guarded: with brokers that authenticate clients.
         frozen: with brokers that look at nothing for up to 30 seconds when a producer comes for the first time.

@@ -27,7 +27,7 @@ class Wait(NamedTuple):
 
 
 class Sleep(NamedTuple):
-    """Let time pass."""
+    """A step: wait so many seconds of virtual time."""
 
     seconds: float
 

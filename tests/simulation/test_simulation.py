@@ -67,7 +67,7 @@ def test_seeds_hold_where_brokers_are_frozen_when_a_producer_comes():
 
 def test_a_frozen_broker_that_is_taken_for_an_old_one_is_found(monkeypatch):
     def believe(handshake: ApiVersionsHandshake) -> None:
-        """Take silence for a proof."""
+        """Take a missing answer for a proof."""
         handshake.result = handshake._old_brokers.on_dropped(handshake._node, OpeningMode.PROBE)
 
     monkeypatch.setattr(ApiVersionsHandshake, "on_silence", believe)

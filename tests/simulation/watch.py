@@ -117,7 +117,7 @@ class Watch:
             self._sim.violate(f"{what}, although nothing went wrong for the last {quiet:.1f} s")
 
     def on_refused(self, entry: Entry, error: BaseException, now: float) -> None:
-        """send() has raised."""
+        """Check an error that send() has raised."""
         if isinstance(error, (KafkaTimeoutError, BufferExhaustedError)):
             self._check_patience(f"{entry} was refused with {error!r}", entry.started, now)
 

@@ -23,7 +23,7 @@ from penstock.network.transport import Address, Endpoint
 from penstock.protocol.messages import PRODUCE, SASL_AUTHENTICATE
 from penstock.testing.cluster import FakeCluster
 from penstock.testing.session import Session
-from simulation.guard import SASL_KEYS, Guard, knock
+from simulation.guard import SASL_KEYS, Guard, authenticate
 from simulation.late import LateRequest, LateRequests
 
 EPOCH = 1_700_000_000.0  # what the wall clocks show when virtual time is 0
@@ -60,14 +60,14 @@ class SimWakeup(Wakeup):
 
 
 class Link(MemoryTransport):
-    """One connection."""
+    """One connection of the client, with what is on its way in both directions."""
 
     def __init__(self, world: World, broker_id: int, fileno: int) -> None:
         super().__init__(fileno)
         self.world = world
         self.broker_id = broker_id
         self.session: Session | None = None
-        self.severed = False  # nothing travels any more
+        self.severed = False  # nothing is delivered any more
         self.throttled_until = -math.inf  # by what the client has read
         self._half_written = False  # the client has begun a request, and has still to write the rest
         self._begun_before_throttle = False
@@ -245,7 +245,7 @@ class World(MemoryNetwork):
         ] = {}  # brokers that take connections, and look at nothing until then
         self.guard: Guard | None = None  # who wants to know who is there; None: nobody
         self.links: list[Link] = []
-        self._forsaken: list[Session] = []  # of cut links: the broker goes on, and nobody hears it
+        self._forsaken: list[Session] = []  # of cut links: the broker goes on, and its answers reach nobody
         self._wakeup = SimWakeup()
         self.must_not_wait = False
         self.violate: Callable[[str], None] = lambda problem: None
@@ -317,7 +317,7 @@ class World(MemoryNetwork):
         link.broken = ConnectionResetError(errno.ECONNRESET, "Connection reset by peer")
 
     def sever(self, link: Link) -> None:
-        """Nothing travels on this link any more; but requests that were on their way may arrive, perhaps late.
+        """Nothing more is sent on this link; but requests that were on their way may arrive, perhaps late.
 
         The broker need not know of the cut: it goes on with what it has received, in order and one at a time, until it
         finds out that nobody is there. So the first of the requests take effect, never one behind a lost one.
@@ -385,7 +385,7 @@ class World(MemoryNetwork):
         def run_aside(work: Callable[[], None]) -> None:
             self.after(self.latency(), work)
 
-        return NetworkBackend(self, self.connect, self.resolve, knock, run_aside)
+        return NetworkBackend(self, self.connect, self.resolve, authenticate, run_aside)
 
     def resolve(self, host: str, port: int) -> list[Address]:
         return [Address(socket.AF_INET, (f"10.0.0.{host.removeprefix('broker-')}", port))]
@@ -418,7 +418,7 @@ class World(MemoryNetwork):
         wakeup = self._wakeup
         if wakeup.seen:
             wakeup.seen = wakeup.byte = False
-        self.must_not_wait = wakeup._wanted  # whoever said so has published work that nobody has looked for
+        self.must_not_wait = wakeup._wanted  # there is work that the I/O thread has not looked for
         may_wait = wakeup.before_wait()
         try:
             return self.poll_with(timeout if may_wait else 0.0)

@@ -134,7 +134,7 @@ def test_an_old_driver_that_was_already_past_its_first_look_is_stopped_at_the_se
 
 
 def test_an_owner_record_without_an_answer_is_found_in_the_log(world: World) -> None:
-    """The transaction of the owner record was committed, and the driver fenced before it heard of that."""
+    """The transaction of the owner record was committed, and the driver fenced before it knew that."""
     driver = world.driver()
 
     def fence(effect: object) -> None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What tasks tell the driver: it travels, and what does not belong together is noticed."""
+"""What tasks tell the driver: it can be pickled, and what does not belong together is noticed."""
 
 from __future__ import annotations
 

@@ -84,7 +84,7 @@ def test_a_process_that_dies_between_plan_and_commit_takes_no_number_with_it(wor
     other = driver.replaced()
     plan = other.prepare()
     assert plan.execution > dead.execution
-    assert world.ongoing() == []  # the execution before was not decided, whoever planned it
+    assert world.ongoing() == []  # the execution before was not decided, no matter which process planned it
     other.commit([other.task(plan, 1, 0, ["b"])], 1)
     assert world.visible() == ["a", "b"]
 

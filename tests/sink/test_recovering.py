@@ -145,7 +145,7 @@ def _in_a_transaction(sink_key: str, *records: KeyValue) -> Effects[Any]:
 
 
 def test_a_forged_decision_ends_nobodys_transaction(world: World) -> None:
-    """Whoever may write to the topic could have anybody's transaction committed by the operator's rights."""
+    """A client that may write to the topic could have anybody's transaction committed by the operator's rights."""
     driver = world.driver()
     driver.batch(0, {0: ["a"]})
     victim = Producer(world.config, transactional_id="payments-service-1")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A batch that was decided comes again: the same rows are skipped, others are never left out in silence."""
+"""A batch that was decided comes again: the same rows are skipped, others are never left out without an error."""
 
 from __future__ import annotations
 

@@ -206,7 +206,7 @@ def test_a_task_that_fails_is_run_again_and_its_rows_are_there_once(
 def test_an_error_of_the_commit_is_a_sentence_too_and_nothing_is_visible(
     spark: SparkSession, dev_cluster: DevCluster, topic: MakeTopic, read_back: ReadBack
 ) -> None:
-    # Made in here, so that it travels to Spark's processes by value: they do not know this file.
+    # Made in here, so that it is sent to Spark's processes by value: they do not know this file.
     class FailingSource(DefaultSource):
         @classmethod
         def name(cls) -> str:

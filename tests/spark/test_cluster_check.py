@@ -47,7 +47,7 @@ def options(servers: str, topic: str | None = "orders", dead_letter_topic: str |
 
 
 def trouble(found: SinkOptions, words: str) -> KafkaError:
-    """What the check raises where it waits in vain; its time is in words.
+    """What the check raises where it waits without an answer; its time is in words.
 
     It waits half a second; and longer, where that was over before anything was learned: the machine may be busy.
     """

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Numbers of producers: added up in any order, checked where they are read, and honest in words."""
+"""Numbers of producers: added up in any order, checked where they are read, and exact in words."""
 
 from __future__ import annotations
 

@@ -63,7 +63,7 @@ def test_a_variable_that_the_driver_lacks(spark: SparkSession, kafka: FakeKafka,
 
 
 def test_a_variable_that_the_executors_lack(spark: SparkSession, kafka: FakeKafka, variable: str) -> None:
-    # Made in here, so that it travels to Spark's processes by value: they do not know this file.
+    # Made in here, so that it is sent to Spark's processes by value: they do not know this file.
     class OnlyOnTheDriver(DefaultSource):
         @classmethod
         def name(cls) -> str:

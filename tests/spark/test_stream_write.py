@@ -59,7 +59,7 @@ class Stream:
         self.wait(self.start(source_format, **options))
 
     def start(self, source_format: str = "penstock", **options: str) -> StreamingQuery:
-        """Start the query."""
+        """Start the streaming query, and return it."""
         source = (
             self.spark.readStream.schema("id long")
             .option("maxFilesPerTrigger", 1)
@@ -130,7 +130,7 @@ def test_two_queries_of_one_application_do_not_take_their_sinks_from_each_other(
 ) -> None:
     """Spark plans the batches of both with the same few processes, now with this one and now with that one."""
 
-    # Made in here, so that it travels to Spark's processes by value: they do not know this file.
+    # Made in here, so that it is sent to Spark's processes by value: they do not know this file.
     class SlowPlanning(DefaultSource):
         @classmethod
         def name(cls) -> str:
@@ -213,7 +213,7 @@ def test_options_that_do_not_fit_a_streaming_query_are_refused(stream: Stream) -
 
 
 def test_rows_are_written_where_spark_has_no_arrow_batches(stream: Stream, read_back: ReadBack) -> None:
-    # Made in here, so that it travels to Spark's processes by value: they do not know this file.
+    # Made in here, so that it is sent to Spark's processes by value: they do not know this file.
     class RowSource(DefaultSource):
         @classmethod
         def name(cls) -> str:

@@ -74,7 +74,7 @@ def test_processes_of_others_are_left_alone() -> None:
 def test_each_process_of_a_job_spares_its_objects(
     spark: SparkSession, dev_cluster: DevCluster, topic: MakeTopic, tmp_path: Path
 ) -> None:
-    # Made in here, so that it travels to Spark's processes by value: they do not know this file.
+    # Made in here, so that it is sent to Spark's processes by value: they do not know this file.
     class WatchedSource(DefaultSource):
         @classmethod
         def name(cls) -> str:

@@ -18,7 +18,7 @@ def entry(
     timestamp: int = 77,
     attributes: int = 0,
 ) -> bytes:
-    """One message."""
+    """Encode one message of a message set."""
     checked = struct.pack(">bb", magic, attributes) + (struct.pack(">q", timestamp) if magic else b"")
     for part in (key, value):
         checked += struct.pack(">i", -1) if part is None else struct.pack(">i", len(part)) + part

@@ -35,7 +35,7 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore:.* blocks the event loop:RuntimeWarning"),
 ]
 
-SECONDS = 60.0  # until something must be seen; a starved machine may need them
+SECONDS = 60.0  # until something must be seen; a busy machine may need them
 PAGE = "127.0.0.1:0"
 TOKEN = "0123456789abcdef-token"
 FLAGS = (

@@ -46,7 +46,7 @@ class LoopCallbacks:
 
 
 class LoopCallback:
-    """Hands the outcome of a record over to a loop, where the user's function is called."""
+    """Passes the outcome of a record to a loop, where the user's function is called."""
 
     __slots__ = ("_callbacks", "_context", "_loop", "_on_delivery")
 

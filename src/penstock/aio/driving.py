@@ -79,7 +79,7 @@ async def drive(
                     if shield is not None:
                         ended = await shield.wait(loop, item, seconds)
                     else:
-                        # If the loop ends in the middle nobody comes back here: what was granted goes back.
+                        # If the loop ends in the middle, this code does not run on: what was granted is given back.
                         ended = await loop.wait_for(item, seconds, steps.close)
                     turn_began = clock.now()
                     spent = turn_began - started

@@ -60,7 +60,7 @@ class AsyncProducer:
     """Sends records to Kafka from an event loop: of asyncio, of uvloop, or of trio.
 
     It is the whole `Producer` with calls that are awaited. Records are gathered and sent by an I/O thread, so that a
-    loop that is busy delays nothing but the news. It belongs to no loop: it may be made before one runs, and used from
+    loop that is busy delays only the outcomes. It belongs to no loop: it may be made before one runs, and used from
     several loops and threads.
 
         async with AsyncProducer(bootstrap_servers="localhost:9092") as producer:

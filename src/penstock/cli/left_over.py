@@ -93,7 +93,7 @@ def left_over_advice(state: SinkState, command: str) -> list[str]:
 
 
 def left_over_json(state: SinkState) -> list[Mapping[str, Any]]:
-    """The same, for scripts."""
+    """The open transactions of a sink, as values of JSON."""
     runs = {Life.RUNS: True, Life.ENDED: False, Life.UNKNOWN: None}
     return [
         {

@@ -30,11 +30,11 @@ class Pacer(Protocol):
     """Time, and a way to let it pass; tests have their own."""
 
     def now(self) -> float:
-        """Monotonic seconds."""
+        """Return a monotonic time, in seconds."""
         ...
 
     def sleep(self, seconds: float) -> None:
-        """Let time pass."""
+        """Wait so many seconds."""
         ...
 
 
@@ -42,11 +42,9 @@ class SystemPacer:
     """The time of this machine."""
 
     def now(self) -> float:
-        """Monotonic seconds."""
         return time.perf_counter()
 
     def sleep(self, seconds: float) -> None:
-        """Let time pass."""
         time.sleep(seconds)
 
 

@@ -155,10 +155,10 @@ def _is_wrong_use(error: Exception) -> bool:
 
 
 class _OneLine(logging.Formatter):
-    """Log lines for a terminal: what others wrote can neither end one nor paint over it."""
+    """Log lines for a terminal: what others wrote can neither end a line nor overwrite it."""
 
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - so it is called there
-        """The line, without a traceback."""
+        """Return the line without a traceback."""
         record.message = escaped(record.message)
         return super().formatMessage(record)
 

@@ -60,7 +60,7 @@ class ProducerLike(Protocol):
         timestamp_ms: int | None = None,
         on_delivery: Any = None,
     ) -> DeliveryLike:
-        """Accept a record."""
+        """Accept a record, and return its future."""
         ...
 
     def flush(self, timeout: float | None = None) -> None:
@@ -91,7 +91,7 @@ def close_producer(producer: ProducerLike, *, interrupted: bool) -> bool:
 
 
 def add_producer_arguments(parser: argparse.ArgumentParser) -> None:
-    """-b, -X and --config."""
+    """Add the options -b, -X and --config."""
     group = parser.add_argument_group("producer")
     group.add_argument(
         "-b",
@@ -119,7 +119,7 @@ def add_producer_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def add_watch_argument(parser: argparse.ArgumentParser) -> None:
-    """--watch."""
+    """Add the option --watch."""
     parser.add_argument(
         "--watch",
         action="store_true",
@@ -136,7 +136,7 @@ def tell_pages() -> None:
 
 
 def parse_option(text: str) -> tuple[str, str]:
-    """NAME=VALUE as a pair."""
+    """Split NAME=VALUE."""
     name, separator, value = text.partition("=")
     if not separator or not name.strip():
         # What was written is not shown: it may be a password behind the wrong separator.

@@ -125,7 +125,7 @@ class Reporter:
         self._last, self._last_sent = now, stats.sent
 
     def finish(self) -> None:
-        """Take the live line away."""
+        """Remove the live line."""
         self._display.finish()
 
 

@@ -116,7 +116,7 @@ def _add_format_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def parse_header(text: str) -> tuple[str, bytes]:
-    """NAME=VALUE of --header."""
+    """Split the NAME=VALUE of --header."""
     name, separator, value = text.partition("=")
     if not separator or not name:
         raise argparse.ArgumentTypeError(f"it must be NAME=VALUE, for example host=web1, not {text!r}")

@@ -10,7 +10,7 @@ import shutil
 import sys
 from typing import Protocol, TextIO
 
-INTERVAL = 0.1  # seconds between two updates: smooth to the eye, and nothing beside the work
+INTERVAL = 0.1  # seconds between two updates: short enough to look steady, and cheap enough beside the work
 
 
 class Progress(Protocol):
@@ -37,13 +37,13 @@ def open_progress(total: int | None, stream: TextIO | None = None, *, wanted: bo
 
 
 class NoProgress:
-    """Draws nothing."""
+    """A Progress that shows nothing."""
 
     def update(self, done: int, text: str) -> None:
-        """Do nothing."""
+        """Show nothing."""
 
     def finish(self) -> None:
-        """Do nothing."""
+        """Show nothing."""
 
 
 class PlainProgress:
@@ -55,7 +55,7 @@ class PlainProgress:
         self._shown = 0  # width of what stands on the line now
 
     def update(self, done: int, text: str) -> None:
-        """Rewrite the line."""
+        """Write the line again, over the one before."""
         if self._total:
             text = f"{min(100, 100 * done // self._total):3d} %  {text}"
         # A line that wraps could not be rewritten.
@@ -65,7 +65,7 @@ class PlainProgress:
         self._shown = len(text)
 
     def finish(self) -> None:
-        """Blank the line."""
+        """Overwrite the line with blanks."""
         if self._shown:
             self._stream.write("\r" + " " * self._shown + "\r")
             self._stream.flush()
@@ -95,11 +95,11 @@ class RichProgress:
         self._bars.start()
 
     def update(self, done: int, text: str) -> None:
-        """Move the bar."""
+        """Move the bar to `done`."""
         from rich.markup import escape
 
         self._bars.update(self._task, completed=done, description=escape(text))
 
     def finish(self) -> None:
-        """Take the bar away."""
+        """Remove the bar."""
         self._bars.stop()

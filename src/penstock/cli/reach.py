@@ -43,7 +43,7 @@ def open_producer(config: Mapping[str, str], topic: str, partition: int | None =
     except BootstrapError:
         # The producer finds that out, too; or looks the names up for as long as an option of its says.
         pass
-    # Not in quiet: of a server that cannot be reached, or a name that cannot be resolved yet, it speaks only once.
+    # Not in quiet: of a server that cannot be reached, or a name that cannot be resolved yet, it writes only once.
     producer: ProducerLike = Producer({**config, "client.id": options.client_id})
     return producer
 

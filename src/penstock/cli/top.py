@@ -66,7 +66,7 @@ _NOT_HEARD = -1  # no number of a question
 
 
 class Place(NamedTuple):
-    """A page to ask."""
+    """The address of a live page, and the token that it wants."""
 
     url: str
     token: str | None
@@ -385,7 +385,7 @@ def _ask_for(place: Place, topic: str, key: str | None, asked: dict[int, _Asked]
     """Have all producers of the process follow such a record.
 
     Args:
-        asked: what they were asked is added here, by their ids; also of one that may not have heard the question.
+        asked: what they were asked is added here, by their ids; also of one that may not have received the question.
     """
     given = {"topic": topic} if key is None else {"topic": topic, "key": key}
     body = ask(place)
@@ -448,7 +448,7 @@ def followed(following: Mapping[str, Any]) -> Iterator[str]:
 
 
 def screen(state: Mapping[str, Any], width: int) -> list[str]:
-    """All lines, the important ones first; what others have named can neither break a line nor paint over it."""
+    """All lines, the important ones first; what others have named can neither end a line nor overwrite it."""
     process = state["process"]
     lines = [f"{process['program']}  process {process['pid']}  penstock {process['version']}"]
     for producer in state["producers"]:

@@ -36,7 +36,7 @@ class ProducerConfig:
     Attributes:
         explicit: dotted names of the options that the user set; all others have their defaults.
         acks: -1 (all), 0 or 1.
-        security: how to talk to brokers; None means plain TCP without a proxy. Nothing of `penstock.security` is
+        security: how to connect to brokers; None means plain TCP without a proxy. Nothing of `penstock.security` is
             imported then.
         security_options: the options of TLS, SASL and proxies that the user set, by their dotted names.
     """

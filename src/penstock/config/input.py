@@ -157,7 +157,7 @@ def _from_source(config: ConfigSource, unknown: list[UnknownName]) -> Iterator[_
 
 
 def addresses_hint(config: object) -> str:
-    """The way out for who gave addresses of brokers in place of a configuration; "" for all else."""
+    """What to do where addresses of brokers were given in place of a configuration; "" for all else."""
     addresses = config.split(",") if isinstance(config, str) else config
     if not isinstance(addresses, list | tuple) or not addresses:
         return ""

@@ -374,17 +374,17 @@ class PartitionerLike(Protocol):
     """Anything that chooses partitions; see `penstock.Partitioner`."""
 
     def partition(self, *args: Any, **named: Any) -> int:
-        """Choose one."""
+        """Choose the partition of a record."""
 
 
 class InterceptorLike(Protocol):
     """Anything that sees records on their way; see `penstock.Interceptor`."""
 
     def on_send(self, record: Any, /) -> Any:
-        """See one before it is serialized."""
+        """See a record before it is serialized."""
 
     def on_acknowledgement(self, *args: Any, **named: Any) -> object:
-        """Learn what became of it."""
+        """Learn the outcome of a record."""
 
 
 class MetricReporterLike(Protocol):

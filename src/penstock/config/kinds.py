@@ -116,14 +116,14 @@ class Check(Protocol):
 
 
 class Anything:
-    """Whatever the kind allows."""
+    """No check: all values of the kind are allowed."""
 
     @property
     def allowed(self) -> str:
         return ""
 
     def accept(self, value: Any) -> Any:
-        """Take all."""
+        """Return the value unchanged."""
         return value
 
 
@@ -139,7 +139,7 @@ class Sendable:
         return size if self._may_be_empty else f"not empty, {size}"
 
     def accept(self, value: str) -> str:
-        """Take what can be encoded."""
+        """Refuse a text that cannot be encoded."""
         if why_not_sendable(value) is not None or not (value.strip() or self._may_be_empty):
             raise ValueError
         return value
@@ -153,7 +153,7 @@ class NotEmpty:
         return "a text that is not empty"
 
     def accept(self, value: str) -> str:
-        """Take what has something in it."""
+        """Refuse the empty text."""
         if not value:
             raise ValueError("leave it out where there is nothing to say")
         return value
@@ -187,7 +187,7 @@ class Between(NamedTuple):
         return text if self.also is None else f"{text}, or {self.also}"
 
     def accept(self, value: float) -> float:
-        """Take what is in the range."""
+        """Refuse a number outside the range."""
         if value == self.also or (value >= self.low and (self.high is None or value <= self.high)):
             return value
         raise ValueError
@@ -209,7 +209,7 @@ class NotZero(NamedTuple):
         return "1 or more" + (", or a negative number" if self.negative else "")
 
     def accept(self, value: int) -> int:
-        """Take what is not 0."""
+        """Refuse 0, and a negative number where none is allowed."""
         if value > 0 or (value < 0 and self.negative):
             return value
         raise ValueError(self.why if value == 0 else "")
@@ -253,7 +253,7 @@ class KafkaRelease:
 
 
 class Distinct:
-    """Lists without duplicates."""
+    """Lists in which no entry is twice."""
 
     @property
     def allowed(self) -> str:
@@ -364,7 +364,7 @@ class ConfigKey(NamedTuple):
         doc: what it does.
         check: what is allowed.
         not_yet: when the feature is still to come, what it is; then only the default is accepted.
-        ignored: why the option has no effect here, when it is accepted for the sake of configurations that have it.
+        ignored: why the option has no effect here, when it is accepted so that configurations that have it work.
     """
 
     name: str

@@ -361,7 +361,7 @@ def try_nearest_name(name: str) -> str | None:
 
 
 def _nearest(names: Mapping[str, str], squeezed: str) -> str | None:
-    """The name, of some by their squeezed form, that looks most like a squeezed one."""
+    """The name whose form without separators is most similar to one without separators."""
     if squeezed in names:  # only case or separators differ
         return names[squeezed]
     import difflib  # only a mistake needs it, and every process of a Spark job imports this module

@@ -164,7 +164,7 @@ def load_plugins(values: Mapping[str, Any]) -> Plugins:
 
 
 def close_quietly(plugin: Any) -> None:
-    """Close an object that may have nothing to close; an error is logged, since nobody could act on it."""
+    """Close an object, if it has a method for that; an error is logged, since no caller could handle it."""
     close = getattr(plugin, "close", None)
     if close is None:
         return

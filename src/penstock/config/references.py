@@ -11,7 +11,7 @@
 | `$${` | a plain `${` |
 
 Rules:
-1. A reference is looked up where a client is made, and travels as it was written until then. A secret is looked up
+1. A reference is looked up where a client is made, and is handed on as it was written until then. A secret is looked up
    again each time it is used (see `Password`), so that it can be replaced under a running client.
 2. No error shows what a reference stands for.
 3. What is looked up is not searched for references.

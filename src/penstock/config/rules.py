@@ -171,7 +171,7 @@ _BACKOFFS = (
 def apply_backoffs(values: dict[str, Any], explicit: AbstractSet[str]) -> None:
     """Bring the waits that every client has into their final form; a part of `apply_rules`."""
     if "reconnect.backoff.ms" in explicit and "reconnect.backoff.max.ms" not in explicit:
-        # Older clients had a constant wait; who sets only this option still expects one.
+        # Older clients had a constant wait; a user who sets only this option still expects one.
         values["reconnect.backoff.max.ms"] = values["reconnect.backoff.ms"]
     for base, top in _BACKOFFS:
         if values[base] > values[top]:
@@ -229,7 +229,7 @@ def _apply_partitioner(values: dict[str, Any], explicit: AbstractSet[str]) -> No
 def security_of(
     values: Mapping[str, Any], explicit: AbstractSet[str], written: Mapping[str, str]
 ) -> SecuritySettings | None:
-    """How a client with these options talks to brokers; None means plain TCP without a proxy.
+    """How a client with these options connects to brokers; None means plain TCP without a proxy.
 
     Args:
         values: checked values by their dotted names, of security only those that the user set.

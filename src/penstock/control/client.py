@@ -90,7 +90,7 @@ class ControlSettings(NamedTuple):
         bootstrap: the servers to start from.
         network: settings of the connections.
         backoff: the waits before something is tried again.
-        security: how to talk to brokers; None means plain TCP without a proxy. Nothing of `penstock.security` is
+        security: how to connect to brokers; None means plain TCP without a proxy. Nothing of `penstock.security` is
             imported then.
     """
 
@@ -229,7 +229,7 @@ class ControlClient:
         """Send one request, once, and return the decoded answer; error codes in it are the caller's to judge.
 
         Raises:
-            KafkaTimeoutError: nobody could be asked within the time, or nobody answered.
+            KafkaTimeoutError: no broker could be asked within the time, or none answered.
             NetworkError: the connection broke; whether the broker did what was asked is not known.
             UnsupportedVersionError: there is no common version; nothing was sent.
         """
@@ -318,7 +318,7 @@ class ControlClient:
         return self.run(locate(LeaderOf(topic, partition)), timeout)
 
     def unreached(self) -> Mapping[Node, KafkaError | None]:
-        """The brokers that the cluster names, each with its last trouble, while none was ever reached; else nobody.
+        """The brokers that the cluster names, each with its last trouble, while none was ever reached; else none.
 
         The bootstrap servers are others: one that answers may name brokers by addresses that are of no use here.
         """
@@ -415,7 +415,7 @@ class IdleClients:
         self._give_back(options, client)
 
     def close(self) -> None:
-        """Close those that wait."""
+        """Close the clients that nobody uses."""
         with self._lock:
             idle, self._idle = self._idle, {}
             ours = self._pid == os.getpid()

@@ -162,7 +162,7 @@ class ControlMetadata:
         self.request_update(now)
 
     def request_update(self, now: float) -> None:
-        """What is known has proved wrong."""
+        """Ask the brokers again as soon as possible: what is known has proved wrong."""
         self._due_at = min(self._due_at, now)
 
     def connection_failure(self, node_id: int, since: float) -> KafkaError | None:
@@ -232,7 +232,7 @@ class ControlMetadata:
         self._failures += 1
 
     def on_fatal(self, error: KafkaError) -> None:
-        """No question can be answered."""
+        """Keep the error: no request can be answered."""
         self.fatal_error = error
 
     def on_connection_failed(self, node: Node, error: KafkaError, now: float) -> None:
@@ -330,7 +330,7 @@ class Coordinators:
         return self._look_up(kind, asked)
 
     def stop(self) -> None:
-        """Nobody wants to know any more."""
+        """Forget the coordinators that were to be looked up."""
         self._wanted.clear()
         self._refused.clear()
         self._troubles.clear()

@@ -203,7 +203,7 @@ class Ending:
         return ACTIONS[self.state]
 
     def on_answer(self, code: int, now: float) -> None:
-        """The coordinator answered EndTxn."""
+        """Take the error code with which the coordinator answered EndTxn."""
         if code == 0:
             self._move(Event.DONE_COMMIT if self.commit else Event.DONE_ABORT)
         else:

@@ -59,7 +59,7 @@ class LogEnd(NamedTuple):
 
     Attributes:
         offset: of the next record, or of the first one.
-        leader_epoch: which reign of a leader told it; -1 when it did not say.
+        leader_epoch: the leader epoch that the answer named; -1 when it did not say.
     """
 
     offset: int

@@ -84,7 +84,7 @@ class Runner:
         tickets = [job.ticket for job in backlog]
         mine: list[_Job] = []
         self._metadata.fatal_error = None  # of an earlier call: what was refused then may have been put right
-        # Nobody looked since the last call: a connection that was closed meanwhile must not be written to.
+        # The network was not polled since the last call: a connection that was closed meanwhile must not be written to.
         self._client.poll(0.0, began_at)
         try:
             while True:
@@ -101,7 +101,7 @@ class Runner:
                     return tickets
                 self._client.poll(min(wait, deadline.remaining(now)), now)
         finally:
-            # Also when Ctrl-C ends the wait: answers that come later belong to nobody.
+            # Also when Ctrl-C ends the wait: answers that come later have no request.
             self._drop_everything()
 
     # ---- one turn
@@ -151,7 +151,7 @@ class Runner:
             return math.inf if node is None else node
         if ask.request is None or self._client.ready(node, now):
             return node
-        # Any broker will do: then another one is chosen next time. Of all others the trouble is news for the job.
+        # Any broker will do: then another one is chosen next time. An error of any other target is told to the job.
         if ask.target is not ANY:
             failure = self._metadata.connection_failure(node.id, job.since)
             if failure is not None:
@@ -193,7 +193,7 @@ class Runner:
             self._client.send(ClientRequest(node, request, self._request_timeout, on_response), now)
         except ValueError as error:  # it cannot be said in the broker's version
             self._end(job, error)
-        except Exception as cause:  # noqa: BLE001 - whatever it is, no other job is to suffer from it
+        except Exception as cause:  # noqa: BLE001 - whatever it is, it must not end another job
             failure = KafkaError(f"{request.api.name} could not be sent to {node}: {cause!r}")
             failure.__cause__ = cause
             self._go_on(job, Reply(now, error=failure, node=node))
@@ -225,7 +225,7 @@ class Runner:
             shortest = _QUICK_SECONDS
             brief = _BRIEF_SECONDS * 2.0 ** min(step.attempts, 10) if step.attempts else _QUICK_SECONDS
             seconds = min(seconds, brief)
-        # A backoff that takes no time would let a job go round within one turn, while nobody looks at network or clock.
+        # A backoff without a wait would let a job repeat within one turn, without a look at network or clock.
         return max(seconds, shortest)
 
     def _end(self, job: _Job, error: Exception) -> None:
@@ -289,7 +289,7 @@ class _Job:
         self.forgot = False  # what was known of the target is forgotten
 
     def take(self, step: Step, now: float, rest: float) -> None:
-        """Wait for something new."""
+        """Let the job wait for this step."""
         self.step = step
         self.since = now
         self.wake_at = now + rest

@@ -2,13 +2,13 @@
 """One-shot work as steps: a generator that yields what it wants and is sent what came of it.
 
 A job asks a broker (`Ask`) or waits before it tries again (`Backoff`); each is answered with a `Reply`. So the job
-itself knows no socket, clock or random number: the runner drives it on a real network, a test by hand.
+itself knows no socket, clock or random number: the runner drives it on a real network, a test calls it directly.
 
 Rules:
 1. What a job yields is answered once. A failure is in the Reply and is the job's to judge, but when the time is up the
    runner throws KafkaTimeoutError into the job, which may only say more about it.
-2. A job names whom it asks by the part that it plays (leader, coordinator), never by remembering a node: who plays the
-   part is found out anew when `fresh` says that the last one was wrong.
+2. A job names whom it asks by the role (leader, coordinator), never by remembering a node: who has the
+   role is looked up again when `fresh` says that the last one was wrong.
 3. Before it asks again after a failure, a job waits (`Backoff`).
 """
 
@@ -26,18 +26,18 @@ from penstock.types import Node
 T = TypeVar("T")
 
 
-class Somewhere(enum.Enum):
-    """A broker that is not chosen for what it has."""
+class BrokerChoice(enum.Enum):
+    """A broker that is chosen neither by its id nor by what it leads or coordinates."""
 
     ANY = "any broker"
     CONTROLLER = "the controller"
 
 
-ANY, CONTROLLER = Somewhere.ANY, Somewhere.CONTROLLER
+ANY, CONTROLLER = BrokerChoice.ANY, BrokerChoice.CONTROLLER
 
 
 class OnNode(NamedTuple):
-    """That very broker."""
+    """The broker with this node id and address."""
 
     node: Node
 
@@ -65,7 +65,7 @@ class LeaderOf(NamedTuple):
         return f"the leader of {self.topic}-{self.partition}"
 
 
-Target = Somewhere | OnNode | CoordinatorOf | LeaderOf
+Target = BrokerChoice | OnNode | CoordinatorOf | LeaderOf
 
 
 class Ask(NamedTuple):
@@ -81,7 +81,7 @@ class Ask(NamedTuple):
     fresh: bool = False
 
     def __str__(self) -> str:
-        where = self.target.value if isinstance(self.target, Somewhere) else str(self.target)
+        where = self.target.value if isinstance(self.target, BrokerChoice) else str(self.target)
         return where if self.request is None else f"{self.request.api.name} to {where}"
 
 
@@ -162,7 +162,7 @@ def ask_until_answered(target: Target, request: Request, error_in: ErrorIn = top
 
 
 def locate(target: Target) -> Steps[Node]:
-    """Find out, anew, who plays the part; waits while nobody does.
+    """Look up again which broker has the role; waits while none has it.
 
     Raises:
         KafkaError: that cannot be found out.
@@ -203,7 +203,7 @@ def with_last_trouble(up: KafkaTimeoutError, trouble: KafkaError | None) -> Kafk
 
 
 def also(trouble: BaseException | None, obstacle: KafkaError | None) -> str:
-    """How a text about an obstacle goes on with the last trouble, unless they are the same."""
+    """How a text about an error goes on with the last error, unless they are the same."""
     if trouble is None or str(trouble) == str(obstacle):
         return ""
     return f"; the last trouble was: {trouble}"

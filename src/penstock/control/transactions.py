@@ -190,7 +190,7 @@ def _shares(nodes: Mapping[str, Node]) -> list[tuple[Node, list[str]]]:
 
 
 def _rest(attempts: int) -> Steps[None]:
-    # The first transaction of a cluster makes the topic of the coordinators, who know of it a moment later.
+    # The first transaction of a cluster creates the topic of the coordinators, which know it a moment later.
     yield Backoff(attempts, briefly=True)
 
 

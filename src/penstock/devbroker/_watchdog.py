@@ -3,8 +3,8 @@
 
 Runs as a script, ``_watchdog.py [FOLDER]``, without the package around it, as the leader of the process group
 that the brokers are started into. It holds the read end of a pipe whose write end only the starter has.
-``done`` on the pipe: leave quietly. The pipe closes without it, or the parent changes: the starter died; end
-the group and delete FOLDER, the data of a throw-away cluster.
+``done`` on the pipe: end, and let the brokers run. The pipe closes without it, or the parent changes: the starter died;
+end the group and delete FOLDER, the data of a throw-away cluster.
 
 Why a group and not a list of process ids: there is no moment in which a broker runs and the watchdog does not
 know of it, and an id cannot be recycled while its group exists.

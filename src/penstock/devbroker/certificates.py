@@ -60,7 +60,7 @@ class Certificates:
         return self.folder / "broker.jks"
 
     def ensure(self, java: Path, *, with_store: bool = False) -> None:
-        """Make the files unless they are there, and young enough.
+        """Make the files unless they are there, and not about to expire.
 
         Args:
             java: the Java whose keytool makes them.

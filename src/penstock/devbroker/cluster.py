@@ -189,7 +189,7 @@ class DevCluster:
         """Fetch Kafka if need be, start every broker and wait until all of them answer.
 
         Args:
-            detached: Let the brokers outlive this process.
+            detached: Let the brokers go on when this process ends.
 
         Raises:
             DevBrokerError: Something is missing or a broker did not start; the message has the end of its
@@ -358,14 +358,14 @@ class DevCluster:
         try:
             with ControlClient({"bootstrap.servers": self.bootstrap_servers}) as client:
                 create_topic(name, partitions, replication, config, config=client)
-                # The answer comes before the leaders have heard of it, and they would refuse its first records.
+                # The answer comes before the leaders know the topic, and they would refuse its first records.
                 what = "was created, but not every partition has a leader that serves it"
                 client.run(_all_served(name, partitions))
         except KafkaError as error:
             raise DevBrokerError(f"topic {name!r} {what}: {error}") from error
 
     def delete_topic(self, name: str) -> None:
-        """Delete a topic."""
+        """Delete a topic, with its records."""
         self._topic_command("--delete", "--topic", name)
 
     def _topic_command(self, *args: str) -> None:
@@ -378,7 +378,7 @@ class DevCluster:
             raise DevBrokerError(with_tail(f"the topic command {' '.join(args)} failed", output))
 
     def _wait_until_served(self, topic: str, partitions: int) -> None:
-        """Wait until each partition has a leader that has heard of it."""
+        """Wait until each partition has a leader that knows the partition."""
         deadline = time.monotonic() + START_TIMEOUT_SECONDS
         ports = {node.node_id: node.port for node in self.nodes}
         while waiting := unserved(ports, topic, partitions):

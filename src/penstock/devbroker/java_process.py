@@ -133,7 +133,7 @@ class JavaProcess:
     def release(self) -> None:
         """Let the process go its own way; this object does not know it any more."""
         if self._process is not None:
-            # Popen warns about a child that is left running, unless it believes to have seen the end of it.
+            # Popen warns about a child that is left running, unless it has recorded the exit of the child.
             self._process.returncode = 0
             self._process = None
 
@@ -144,7 +144,7 @@ class JavaProcess:
             self._process.wait()
 
     def pause(self) -> None:
-        """Stop the process in its tracks (SIGSTOP); its connections stay open and silent."""
+        """Suspend the process (SIGSTOP); its connections stay open, and nothing is read or written there."""
         self._require_running().send_signal(signal.SIGSTOP)
         self._paused = True
 

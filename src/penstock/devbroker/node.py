@@ -108,7 +108,7 @@ class Node:
         self._process.kill()
 
     def pause(self) -> None:
-        """Stop the process in its tracks (SIGSTOP); its connections stay open and silent."""
+        """Suspend the process (SIGSTOP); its connections stay open, and nothing is read or written there."""
         self._process.pause()
 
     def resume(self) -> None:

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Named clusters that outlive the command that started them.
+"""Named clusters that go on running after the command that started them has ended.
 
 One file per cluster under the cache folder says which processes it consists of. A process is only ever
-signalled after its id and its start have both been checked, so a file from last week harms nobody. A lock per
+signalled after its id and its start have both been checked, so an old file does no harm. A lock per
 name keeps two commands from working on the same cluster at once.
 """
 

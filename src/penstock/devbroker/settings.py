@@ -72,7 +72,7 @@ def server_properties(
         "log.dirs": log_dir,
         "auto.create.topics.enable": "true",
         "group.initial.rebalance.delay.ms": 0,
-        # Kafka waits 9 s before it believes that a broker is gone, and a killed one may not come back before
+        # Kafka waits 9 s before it takes a broker for gone, and a killed one may not come back before
         # that.
         "broker.session.timeout.ms": 4000,
         "broker.heartbeat.interval.ms": 500,
@@ -81,7 +81,7 @@ def server_properties(
         "transaction.state.log.min.isr": in_sync,
         "share.coordinator.state.topic.replication.factor": copies,
         "share.coordinator.state.topic.min.isr": in_sync,
-        # Kafka's 50 partitions of each internal topic take seconds to create and serve nobody on one machine.
+        # Kafka's 50 partitions of each internal topic take seconds to create, and one machine has no use for so many.
         "offsets.topic.num.partitions": 4,
         "transaction.state.log.num.partitions": 4,
         "share.coordinator.state.topic.num.partitions": 4,
@@ -219,7 +219,7 @@ def server_jvm(heap_mb: int) -> tuple[str, ...]:
         f"-Xmx{heap_mb}m",
         "-XX:+UseG1GC",
         "-XX:MaxGCPauseMillis=20",
-        # A broker that ran out of memory and lives on misleads the tests against it.
+        # A broker that ran out of memory and goes on makes the tests against it misleading.
         "-XX:+ExitOnOutOfMemoryError",
     )
 

@@ -2,8 +2,8 @@
 # cython: boundscheck=False, wraparound=False
 """Frames: a length of four bytes, a header, a body. Bytes in, frames out; frames in, bytes out. Compiled if possible.
 
-The first length on a connection tells whether the other side speaks Kafka at all: text or a TLS alert there means a
-wrong port or a wrong security.protocol, and is worth an error that says so.
+The first length on a connection tells whether the other side uses Kafka's protocol at all: text or a TLS alert there
+means a wrong port or a wrong security.protocol, and is worth an error that says so.
 """
 
 from __future__ import annotations

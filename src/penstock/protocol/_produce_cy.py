@@ -191,7 +191,7 @@ class ProduceRequest:
 
     @property
     def expects_response(self) -> bool:
-        """Not with acks=0: the broker stays silent."""
+        """Not with acks=0: the broker does not answer."""
         return self.acks != 0
 
     def encode(self, version: cython.int) -> list:  # type: ignore[type-arg]

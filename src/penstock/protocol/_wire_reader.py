@@ -5,10 +5,10 @@ The version is looked at once, when the plan is built: what remains is a flat li
 version. Neighbouring fields of fixed width are read together. A decoded body has every field of the schema: those
 which the version does not have get their default, so that callers need not ask for the version.
 
-Rule 1: no length is believed before it was compared with what is left of the frame.
+Rule 1: no length is used before it was compared with what is left of the frame.
 Rule 2: whatever is wrong with the bytes is Malformed, with the path of the field.
 Rule 3: what is made of a frame takes at most `most_decoded_bytes` of memory. Whatever is made is charged for, at no
-less than it takes, and mostly before it is made. So that large answers of honest brokers stay far below, short lists of
+less than it takes, and mostly before it is made. So large answers of real brokers stay far below, short lists of
 numbers that are the same, and defaults, are one object in all places of an answer: nobody may change what was decoded.
 """
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """From a struct and a version to a function that writes it.
 
-The twin of `_wire_reader`. What the caller got wrong (an unknown name, a value that does not fit, a field that the
-version does not have) is Unencodable, with the path of the field: better here than as a broken frame at the broker.
+The counterpart of `_wire_reader`. What the caller got wrong (an unknown name, a value that does not fit, a field that
+the version does not have) is Unencodable, with the path of the field: better here than as a broken frame at the broker.
 """
 
 from __future__ import annotations

@@ -2,10 +2,10 @@
 """Which versions of which APIs each release of Kafka has, from 0.8.2 to 4.3.
 
 Three things need it: brokers before 0.10, which cannot be asked for their versions; errors, which name the release of a
-broker; and tests, which play a release.
+broker; and tests, which imitate a release.
 
 Each row is what brokers of the release list in their answer to ApiVersions; releases before 0.10 have no such answer,
-and their rows are what they accept. The columns are the APIs that this package speaks, without those of telemetry. A
+and their rows are what they accept. The columns are the APIs that this package uses, without those of telemetry. A
 cell is the highest version, or the lowest and the highest where the lowest is not 0; "-" is an API that the release
 does not have. From 4.0 on brokers list Produce from 0, but refuse 0 to 2.
 """

@@ -206,7 +206,7 @@ class NodeApiVersions:
     def pick(self, api: ApiSchema, min_version: int | None = None, max_version: int | None = None) -> int:
         """The highest version that the request, this client and the broker all know.
 
-        Brokers from 4.0 on list Produce 0 to 2 for the sake of old clients and refuse them. They carry message sets
+        Brokers from 4.0 on list Produce 0 to 2 because of old clients, and refuse them. They carry message sets
         instead of record batches, so they are picked only for a request that cannot be sent in 3 or later, and never
         at a broker that lists 3.
 

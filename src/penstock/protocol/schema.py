@@ -139,7 +139,7 @@ def array_of_structs(*fields: Field) -> Array:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ApiSchema:
-    """One API: its number, the versions this client speaks, and its two messages.
+    """One API: its number, the versions that this client uses, and its two messages.
 
     Attributes:
         flexible_from: the first version with compact lengths and tagged fields; None when there is none.

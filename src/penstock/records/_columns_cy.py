@@ -5,7 +5,7 @@
 Compiled if possible. Rules:
 1. A column keeps what it points to alive (`keep`).
 2. `at` and `find` touch no Python object, and run without the interpreter lock.
-3. What a table says of itself is not believed: an offset, a code or a view is compared with what the column is known to
+3. What a table says of itself is checked: an offset, a code or a view is compared with what the column is known to
    have, each time it is read. Another thread may change the memory meanwhile, so it is read once, into a variable that
    is checked and used.
 
@@ -45,7 +45,7 @@ NULLS, OFFSETS_32, OFFSETS_64, VIEWS, FIXED, POINTERS, DICTIONARY, SIZES_32, SIZ
 
 LIES = -2  # what a column of bytes gives for a row whose bytes would lie outside of the column's
 
-# More than any machine can address: a column that says so lies. Sums of a few such sizes are far from an overflow.
+# More than any machine can address: a column that says so is wrong. Sums of a few such sizes are far from an overflow.
 MOST_BYTES = 1 << 56
 
 # C variables when compiled, so that their use costs nothing.

@@ -124,7 +124,7 @@ def crc32_partition(key: bytes, partition_count: cython.int) -> cython.int:
 def crc32_partition_at(
     key: cython.p_const_uchar, size: cython.Py_ssize_t, partition_count: cython.int
 ) -> cython.int:
-    """The same for a key that lies somewhere in memory."""
+    """The same for a key at an address in memory."""
     if not cython.compiled:
         return zlib.crc32(key[:size]) % partition_count
     return cython.cast(cython.int, crc32_at(key, size, 0) % cython.cast(cython.uint, partition_count))

@@ -65,7 +65,7 @@ def word_at(data: memoryview, at: int) -> int:
 
 
 def half_at(data: memoryview, at: int) -> int:
-    """Four bytes likewise."""
+    """Read four bytes as a number, the least significant byte first."""
     return int.from_bytes(data[at : at + 4], "little")
 
 

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # cython: boundscheck=False, wraparound=False, initializedcheck=False, nonecheck=False
-"""A stretch of rows: checked, placed, sorted by partition and appended to batches. Compiled if possible.
+"""Rows that follow each other: checked, placed, sorted by partition and appended to batches. Compiled if possible.
 
 Rows are handled a window at a time, so that the memory for a table does not grow with the table.
 
@@ -56,7 +56,8 @@ _MANY_ROWS = cython.declare(cython.Py_ssize_t, 256)
 _MUCH_ROOM = cython.declare(cython.Py_ssize_t, 48 * 1024)
 # Topics by the hashes of their names. More topics than this only mean that some are looked up in the dictionary.
 _NOTED_TOPICS = cython.declare(cython.int, 256)
-# Rows of a partition lie apart, so that the processor cannot guess the next one: it is told so many rows before.
+# Rows of a partition lie apart, so that the processor cannot prefetch the next one by itself: the code prefetches it so
+# many rows before.
 _AHEAD = cython.declare(cython.Py_ssize_t, 12)
 
 
@@ -84,7 +85,7 @@ def _is_same(name: bytes, data: cython.p_const_uchar, size: cython.Py_ssize_t) -
 @cython.final
 @cython.cclass
 class Window:
-    """A stretch of rows: placed, sorted by slot, and appended to batches.
+    """Rows that follow each other: placed, sorted by slot, and appended to batches.
 
     A slot stands for one partition of one topic: the partitions of the first topic come first.
 

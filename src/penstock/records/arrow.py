@@ -12,7 +12,7 @@ Rules:
    too (they may be longer, but what is behind has no meaning); those of a list are not.
 3. Structures that contradict each other are refused here, as a whole. What a single row says of itself (offsets, codes,
    views) is compared with them where the row is read. The interface does not say how large a buffer is: that its last
-   offset lies within the data has to be believed, but where the library of the table can tell (see `_well_formed`).
+   offset lies within the data cannot be checked, but where the library of the table can tell (see `_well_formed`).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What users give to `send_many`: sequences of values, keys and so on, checked and made into records or columns.
 
-A bytes object is read where it lies: its column holds an address and a size for each row.
+A bytes object is read without a copy: its column holds an address and a size for each row.
 """
 
 from __future__ import annotations

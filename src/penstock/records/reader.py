@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reads record batches, format v2, and believes nothing.
+"""Reads record batches, format v2, and checks every field.
 
 Whatever a peer or a damaged disk may put into a batch ends in a ProtocolError that names the byte and the field; no
 length is used before it is known to fit.
@@ -25,7 +25,7 @@ from penstock.records.format import BATCH_HEADER, BatchHeader, Buffer
 from penstock.types import Header
 
 # What one batch may decompress to. Brokers take batches of 1 MiB unless told otherwise and 100 MiB is the largest
-# request they read by default, so a section beyond this is an attack or an accident.
+# request they read by default, so a section beyond this is an attack or a mistake.
 MAX_RECORDS_BYTES = 256 * 1024 * 1024
 
 _INT64_MIN, _INT64_MAX = -(2**63), 2**63 - 1

@@ -9,7 +9,7 @@ Rules:
 3. Where no thread can be started, and there is none, the work is done by the caller. From 3.12 on Python
    refuses new threads when the program ends, and records may still have to be sent then. So the first thread is started
    with the client.
-4. `close` waits for nobody, and takes no lock: a finalizer may call it, on a thread that holds the lock here, for a
+4. `close` does not wait, and takes no lock: a finalizer may call it, on a thread that holds the lock here, for a
    client that was forgotten. A thread that is stuck ends when its work does, or with the process.
 5. The I/O thread takes the lock here, so nobody waits for work, or logs, while he holds it. A thread is started under
    it, so that the threads that are counted are those that there are. At most one thread waits for work.
@@ -112,7 +112,7 @@ class Helpers:
                 failure = self._try_start_locked()
             is_left_here = not self._busy_since
             if is_left_here:
-                self._queue.clear()  # it holds nothing else: what came before was done by who gave it
+                self._queue.clear()  # it holds nothing else: the caller did what came before
             idle = self._idle
         if idle is not None:
             idle.set()

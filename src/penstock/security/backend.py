@@ -37,7 +37,7 @@ def secure_backend(
 
     Args:
         network: settings of the connections.
-        security: how to talk to brokers.
+        security: how to connect to brokers.
         resolve: finds the addresses of a host.
 
     Raises:

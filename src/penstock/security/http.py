@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One request to a server that hands out credentials, and its answer.
+"""One request to a server that issues credentials, and its answer.
 
 Rules:
 1. All of it has one limit of time: a server or a proxy that sends a byte now and then, or one interim answer after the
@@ -57,7 +57,7 @@ def exchange(
 
     Raises:
         OSError: the server cannot be reached, or the time is up.
-        http.client.HTTPException: it does not speak HTTP.
+        http.client.HTTPException: it does not answer in HTTP.
         ValueError: the URL or an answer cannot be made sense of.
     """
     deadline = time.monotonic() + seconds
@@ -111,7 +111,7 @@ class _TlsConnection(http.client.HTTPSConnection):
         self._create_connection = partial(_connected, deadline)
 
     def connect(self) -> None:
-        """Connect, talk to the proxy where there is one, then put TLS over the socket, which is a plain one again."""
+        """Connect, through the proxy where there is one, then put TLS over the socket, which is a plain one again."""
         super().connect()
         self.sock: Any = _TimedTls(self.sock, self._deadline)
 

@@ -129,7 +129,7 @@ def _unlocked(data: bytes, place: der.Element, password: str) -> str:
             plain, der.element_at(plain, 0, len(plain)), der.INTEGER, der.SEQUENCE, der.OCTET_STRING
         )[:3]
         return _bytes(plain, text).decode()
-    except ValueError:  # StoreError is one; its text would speak of bytes that nobody can look at
+    except ValueError:  # StoreError is one; its text would name bytes that nobody can look at
         raise _wrong_password() from None
 
 

@@ -2,8 +2,9 @@
 """Connections through a proxy: SOCKS5 (RFC 1928, 1929) and HTTP CONNECT (RFC 9110).
 
 The proxy resolves the broker's name, so a client needs no name service for names that only the proxy's network knows.
-The talk with the proxy is a part of connecting: it never blocks, and a proxy that does not answer is ended by the time
-that a connection may take to be set up. Its answers are bounded, and shown in errors as far as they can do no harm.
+The dialogue with the proxy is a part of connecting: it never blocks, and a proxy that does not answer is ended by the
+time that a connection may take to be set up. Its answers are bounded, and shown in errors as far as they can do no
+harm.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ class ProxySettings:
     """A proxy.
 
     Attributes:
-        kind: which protocol it speaks.
+        kind: which protocol it uses.
         host: its name or address.
         port: its port.
         user: this client's name at the proxy; None where the proxy does not ask.
@@ -134,13 +135,13 @@ class ProxyIdentityError(ProxyRefusedError, RefusedError):
         return cls(f"{settings} {text}", _IDENTITY.format(settings.kind))
 
 
-# One step of the talk with a proxy: writes what is given, then reads as many bytes as the dialogue asks for. It gets
-# at least one byte at a time, and asks again until it has enough.
+# One step of the dialogue with a proxy: writes what is given, then reads as many bytes as the dialogue asks for. It
+# gets at least one byte at a time, and asks again until it has enough.
 _Dialogue = Generator["_Step", bytes, None]
 
 
 class _Step(NamedTuple):
-    """What to write, and how much must have come before the talk goes on: a number of bytes, or up to a mark."""
+    """What to write, and how much must have come before the next step: a number of bytes, or up to a mark."""
 
     say: bytes
     size: int
@@ -210,7 +211,7 @@ class ProxyTransport:
         return waits_for
 
     def _talk(self) -> int:
-        """Go on with the talk; what it waits for."""
+        """Go on with the dialogue; return what it waits for."""
         while self._step is not None:
             while self._unsent:
                 sent = self._inner.send_some((self._unsent,))
@@ -238,7 +239,7 @@ class ProxyTransport:
         return f"{self._settings} does not answer{self._so_far()}. {_WHICH_PROXY}"
 
     def _has_answer(self, step: _Step) -> bool:
-        """Go on with the talk if enough has come; whether it had."""
+        """Go on with the dialogue if enough has come; return whether it had."""
         if step.mark:
             found = self._heard.find(step.mark)
             size = found + len(step.mark) if found >= 0 else len(self._heard) + 1

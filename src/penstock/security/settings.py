@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How a client talks to brokers: its options of TLS, SASL and proxies, checked against each other.
+"""How a client connects to brokers: its options of TLS, SASL and proxies, checked against each other.
 
 Rules:
 1. What is given and would have no effect is refused: the user relies on it.
@@ -36,7 +36,7 @@ _ENDPOINT_CA: Final = "https.ca.location"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SecuritySettings:
-    """How to talk to brokers.
+    """How to connect to brokers.
 
     Attributes:
         protocol: PLAINTEXT, SSL, SASL_PLAINTEXT or SASL_SSL.

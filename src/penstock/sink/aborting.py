@@ -9,7 +9,7 @@ decision: in the older protocol, a request of commit() that was delayed in the n
 with the same identity after the decision. Only if the log has no decision, the batch is undecided for good.
 Otherwise everything is left to the next start.
 
-Tasks that failed or were cancelled hand over no handle, and readers wait for what they hold open. It is looked for, and
+Tasks that failed or were cancelled give no handle, and readers wait for what they hold open. It is looked for, and
 then whether the coordinator's id is still as we have left it: if so, no later execution had begun, and none of its
 transactions can be hit. Spark cancels tasks while abort() runs already, and some of them begin or go on for a moment:
 so it is looked for as long as Spark lets them live, and longer as long as something is found.

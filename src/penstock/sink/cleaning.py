@@ -6,8 +6,8 @@ time-out.
 
 Rules for the sink's own tasks:
 1. Only after all that was decided is finished: nothing that is open then will ever be committed.
-2. Ids of older generations are nobody's any more: they are taken over, which fences a task that still writes.
-3. Ids of our own generation belong to living workers, who alone may initialise them: their transactions are ended with
+2. No task uses the ids of older generations any more: they are taken over, which fences a task that still writes.
+3. Ids of our own generation belong to running workers, who alone may initialise them: their transactions are ended with
    exactly the producer id and epoch that they have now. They are looked at first, and then whether we still have the
    coordinator's id: if another planner process of this driver has taken it since, they may be those of its batch.
    Where that would not shut out a task that still writes, nothing is ended: the driver begins a generation first.
@@ -22,8 +22,9 @@ whatever its own run id is.
 Rules for dead runs:
 1. A run is dead only where that is known: its driver was in our place, and its process is not there any more. Anything
    else is left to its time-out: of two runs that live, none ends what the other has open.
-2. First the right to decide is taken from it: a process of its driver may have outlived the Java process, and decide.
-   Before and after that the log is read: only if the owner is still the same one, nobody has taken the run up since.
+2. First the right to decide is taken from it: a process of its driver may still run without the Java process, and
+   decide. Before and after that the log is read: only if the owner is still the same one, nobody has taken the run up
+   since.
 3. What it decided is finished. Only the rest is aborted, by taking its ids over, which also shuts out tasks that still
    write.
 """

@@ -39,7 +39,7 @@ log = logging.getLogger("penstock.sink")
 
 T = TypeVar("T")
 
-# For asking all brokers what is open. It is asked for the readers' sake only, and a batch waits meanwhile.
+# For asking all brokers what is open. It is asked only because readers wait, and a batch waits meanwhile.
 LIST_SECONDS = 5.0
 # How much longer than its time-out a transaction is waited for: until coordinators have looked, and markers are there.
 _EXPIRY_GRACE_SECONDS = 40.0

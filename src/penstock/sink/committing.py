@@ -284,8 +284,8 @@ def _find_left_over(
     settings: SinkSettings, stamp: ExecutionStamp, batch: BatchMessages
 ) -> Effects[tuple[TransactionHandle, ...]]:
     """What attempts that failed or lost a race hold open: readers wait for it, and there may be no next batch."""
-    # In the older protocol an abort does not shut out a loser that still runs, and brokers before 3.6 would take what
-    # it writes then, for ever open. That is left to the next batch, by when it is dead.
+    # In the older protocol an abort does not fence an attempt that lost and still runs, and brokers before 3.6 would
+    # take what it writes then, open for ever. That is left to the next batch; the driver has ended by then.
     if settings.is_batch_job or not stamp.coordinator.joins_by_writing:
         return ()
     decided = frozenset(handle.transaction.transactional_id for handle in batch.handles)

@@ -76,7 +76,7 @@ class VerifiesTransactions(NamedTuple):
 
 
 class Pause(NamedTuple):
-    """Wait."""
+    """Wait so many seconds."""
 
     seconds: float
 

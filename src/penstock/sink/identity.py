@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who is who: the host, JVM and planner process of a driver, and the transactional ids of a sink.
+"""The identities: the host, JVM and planner process of a driver, and the transactional ids of a sink.
 
 A JVM that another one has taken over from must never write again, however long it slept. So it has to be recognised:
 by host, process id and start time, which together are never given twice. The planner process is a child of that JVM
@@ -129,7 +129,7 @@ def _boot_session() -> str:
         return ""
 
 
-# This process's token, by its id: a child made by a fork must not speak in its parent's name.
+# This process's token, by its id: a child made by a fork must not use its parent's token.
 _tokens: dict[int, str] = {}
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What travels between a driver and its tasks: the plan of a batch, and what each task tells of its rows.
+"""What a driver and its tasks send each other: the plan of a batch, and what each task tells of its rows.
 
 All of it is frozen, small and can be pickled.
 
@@ -91,7 +91,7 @@ class Execution(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ExecutionStamp:
-    """What travels back from the tasks to the driver's commit, which runs in another process than its planning.
+    """What the tasks send back to the driver's commit, which runs in another process than its planning.
 
     Attributes:
         coordinator: the identity with which this execution, and no other, may decide.

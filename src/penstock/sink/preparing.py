@@ -11,9 +11,9 @@ Rules:
 5. The planner processes of one JVM are one owner. None of them counts executions: (generation, epoch of the
    coordinator's id) is given once and grows, whichever process plans. When the id gets another producer id, because its
    epochs are used up or brokers have forgotten it, a generation begins.
-6. Cleaning up is for the readers' sake only, who wait for open transactions: what goes wrong there stops nothing.
+6. Cleaning up is only for readers, who wait for open transactions: what goes wrong there stops nothing.
 7. Where an abort does not keep a task from writing on, which would never end (brokers before 3.6), a generation begins
-   before what is open is ended: then its ids are nobody's any more, and taking them over shuts the task out.
+   before what is open is ended: then no run uses its ids any more, and taking them over fences the task.
 8. Drivers that take over at the same time fence each other: each waits longer after every time, and not as long as the
    other.
 """

@@ -100,7 +100,7 @@ class SinkState(NamedTuple):
         generation: how often it was taken over.
         last_decided: the last decided batch of the latest queries.
         decision: the last one.
-        deciding: a decision is being written at this moment, or its driver died over it.
+        deciding: a decision is being written at this moment, or its driver died while it wrote it.
         left_over: transactions that wait for the next start or their time-out.
         unreadable: why the log does not tell how it stands; None when it does.
         life: whether the owner runs, as far as it can be told here.
@@ -198,7 +198,7 @@ def inspect_log(
             stray_count += contents.stray_count if sink_key is None else len(of_interest)
         ongoing = list_transactions(client, pattern=task_id_pattern(), states=[_ONGOING])
         known = {view.sink_key for view in views}
-        # Of a decision topic with another name, or of tasks that have outlived a run that the log has forgotten.
+        # Of a decision topic with another name, or of tasks that still run, though the log has forgotten their run.
         others = {
             parts.sink_key for each in ongoing if (parts := parse_task_id(each.transactional_id))
         } - known

@@ -36,7 +36,7 @@ class SinkSettings:
         on_restored_checkpoint: what becomes of a batch when a later one of the same query was decided already, or this
             very one with other rows.
         on_changed_rows: what becomes of a batch that was decided before, when it comes again with as many rows but
-            others. To stop can be mended and a loss cannot, so that only a user who knows why skips them.
+            others. A stop can be repaired and a loss cannot, so that only a user who knows why skips them.
         on_lost: what becomes of a decided batch of which transactions were aborted: everything stops; or the tasks
             concerned write again when the batch is replayed, provided that their rows are the same.
         log_topic: where decisions are written.

@@ -62,13 +62,13 @@ class TransactionalProducer(Protocol):
     """What is needed of a producer here."""
 
     def init_transactions(self, transactional_id: str | None = None) -> None:
-        """See Producer."""
+        """Do what `Producer.init_transactions` does."""
 
     def begin_transaction(self) -> None:
-        """See Producer."""
+        """Do what `Producer.begin_transaction` does."""
 
     def detach_transaction(self) -> TransactionHandle:
-        """See Producer."""
+        """Do what `Producer.detach_transaction` does."""
 
     @property
     def initialization_in_doubt(self) -> bool:
@@ -270,7 +270,7 @@ def check_wanted(plan: BatchPlan, client: ControlClient) -> None:
     try:
         found = describe_transactions([name], client, timeout=_ASK_SECONDS)[name]
     except KafkaError as error:
-        # The driver's commit finds out; this is for the readers' sake.
+        # The driver's commit finds out; this is because readers wait.
         tell(
             log, logging.WARNING, Event.SINK_CHECK_FAILED,
             "whether this task's batch is still wanted could not be found out: %s", error,

@@ -107,7 +107,7 @@ def _add_numbers(hashes: bytearray, tag: int, column: Any) -> None:
 
 
 def _in_microseconds(column: Any) -> Any:
-    """Moments as Spark has them."""
+    """Return the timestamps in Spark's unit, microseconds."""
     if column.type.unit == "us":
         return column
     import pyarrow as pa

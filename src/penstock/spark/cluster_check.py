@@ -3,9 +3,10 @@
 
 The topic is asked for as the producer would do it, which lets brokers create it where they are set to.
 
-Impatience is for mistakes. A cluster that was found before is there, and a broker of it that pauses must not end a
-query that runs: then the check waits as long as records do. That it was found is known by this process; or, where Spark
-has started a new one for planning, by a batch that the checkpoint has as committed, or by the sink's owner in the log.
+A short time-out is for mistakes. A cluster that was found before is there, and a broker of it that pauses must not end
+a query that runs: then the check waits as long as records do. That it was found is known by this process; or, where
+Spark has started a new one for planning, by a batch that the checkpoint has as committed, or by the sink's owner in the
+log.
 """
 
 from __future__ import annotations
@@ -53,7 +54,7 @@ def check_cluster(
     client: AbstractContextManager[ControlClient] | None = None,
     was_used: Callable[[float], bool] = lambda seconds: False,
 ) -> None:
-    """Talk to a broker, and find the topics that the options name.
+    """Connect to a broker, and find the topics that the options name.
 
     Args:
         options: of the write.

@@ -81,7 +81,7 @@ class TaskReport:
             self._count(topic, partition, part.records, part.last_offset + 1 if part.last_offset >= 0 else -1)
 
     def add(self, other: TaskReport) -> None:
-        """Add another report."""
+        """Add the numbers of another report to this one."""
         self.rows += other.rows
         self.bytes += other.bytes
         self.dead_letters += other.dead_letters
@@ -96,7 +96,7 @@ class TaskReport:
 
 
 def summed(reports: Iterable[TaskReport]) -> TaskReport:
-    """One report of many."""
+    """Add up reports."""
     total = TaskReport()
     for report in reports:
         total.add(report)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The numbers of the producers in Spark's tasks: of one task, of all tasks of a batch, or of all batches of a run.
 
-They travel as values of JSON: in the message of a task to the driver, and in the file to which the driver appends a
+They are sent as values of JSON: in the message of a task to the driver, and in the file to which the driver appends a
 line for each batch. Who reads them checks them, since another release, or anybody, may have written them.
 
 Rules:
@@ -118,7 +118,7 @@ class ProducerNumbers:
 
     def latency_ms(self, fraction: float) -> float | None:
         """The time within which this part of the requests was answered; None without any."""
-        from penstock.producer.io.metric_names import TIME_BOUNDS  # only who shows numbers needs them
+        from penstock.producer.io.metric_names import TIME_BOUNDS  # only code that shows numbers needs them
 
         wanted = fraction * self.requests
         seen = 0

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The columns that a write must and may have, checked on the driver before a task starts.
 
-The texts speak of the user's query: the column, the type it has there, the type it must have, and an expression that
-gives it that type.
+The texts name parts of the user's query: the column, the type it has there, the type it must have, and an expression
+that gives it that type.
 """
 
 from __future__ import annotations

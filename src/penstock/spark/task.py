@@ -53,7 +53,8 @@ if TYPE_CHECKING:
     from penstock.control.client import IdleClients
     from penstock.transaction_handle import TransactionHandle
 
-# After so many seconds somebody may have given a task up. Who gives a batch up looks twice, and sees quicker ones.
+# After so many seconds the driver may have given a task up. A driver that gives a batch up looks twice, and sees
+# quicker ones.
 LONG_TASK_SECONDS = 0.2
 # Of this process, for a task's last look; made when the first one needs it.
 _clients: list[IdleClients] = []

@@ -27,7 +27,7 @@ from penstock.errors import KafkaError
 
 _HIDE_TRACEBACK = "SPARK_HIDE_TRACEBACK"
 
-# What forks Spark's workers, and runs the collector in them. Other processes belong to somebody else.
+# What forks Spark's workers, and runs the collector in them. Other processes are not ours.
 _SPARK_DAEMON: Final = "pyspark.daemon"
 
 BEFORE_IMPORTS: Final = "before imports"

@@ -49,7 +49,7 @@ class Point(NamedTuple):
 
     @property
     def key(self) -> tuple[str, tuple[tuple[str, str], ...]]:
-        """What tells it from others."""
+        """What distinguishes this value from others: name and tags."""
         return self.name, tuple(sorted(self.tags.items()))
 
 

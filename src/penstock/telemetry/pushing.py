@@ -40,7 +40,7 @@ _NONE = codec("none")
 _CODEC_NAMES = {row.id: row.name for row in CODECS}
 
 
-class _Course(Enum):
+class _NextStep(Enum):
     """How to go on after an error."""
 
     STOP = auto()
@@ -49,13 +49,13 @@ class _Course(Enum):
 
 
 _MEANING = {
-    ErrorCode.INVALID_REQUEST: _Course.STOP,
-    ErrorCode.INVALID_RECORD: _Course.STOP,
-    ErrorCode.UNSUPPORTED_VERSION: _Course.STOP,
-    ErrorCode.UNKNOWN_SUBSCRIPTION_ID: _Course.ASK_AGAIN,
-    ErrorCode.UNSUPPORTED_COMPRESSION_TYPE: _Course.ASK_AGAIN,
-    ErrorCode.TELEMETRY_TOO_LARGE: _Course.NEXT_INTERVAL,
-    ErrorCode.THROTTLING_QUOTA_EXCEEDED: _Course.NEXT_INTERVAL,
+    ErrorCode.INVALID_REQUEST: _NextStep.STOP,
+    ErrorCode.INVALID_RECORD: _NextStep.STOP,
+    ErrorCode.UNSUPPORTED_VERSION: _NextStep.STOP,
+    ErrorCode.UNKNOWN_SUBSCRIPTION_ID: _NextStep.ASK_AGAIN,
+    ErrorCode.UNSUPPORTED_COMPRESSION_TYPE: _NextStep.ASK_AGAIN,
+    ErrorCode.TELEMETRY_TOO_LARGE: _NextStep.NEXT_INTERVAL,
+    ErrorCode.THROTTLING_QUOTA_EXCEEDED: _NextStep.NEXT_INTERVAL,
 }
 
 
@@ -271,18 +271,18 @@ class TelemetryPusher:
         """Whether the broker refused, and then how it goes on."""
         if code == ErrorCode.NONE:
             return False
-        course = _MEANING.get(code, _Course.STOP)  # type: ignore[call-overload]
+        next_step = _MEANING.get(code, _NextStep.STOP)  # type: ignore[call-overload]
         interval = _USUAL_INTERVAL if self._subscription is None else self._subscription.interval
-        if course is _Course.STOP:
+        if next_step is _NextStep.STOP:
             self.stopped = f"{doing}: the broker answered with error {code}"
-        elif course is _Course.ASK_AGAIN:
+        elif next_step is _NextStep.ASK_AGAIN:
             self._subscription = None
             self._next_at = now + interval if self._asked_again else now
             self._asked_again = True
         else:
             self._next_at = now + interval
         text, error = "%s: error %d; %s", error_row(code).name
-        tell(log, logging.DEBUG, Event.TELEMETRY_REFUSED, text, doing, code, course.name, error=error)
+        tell(log, logging.DEBUG, Event.TELEMETRY_REFUSED, text, doing, code, next_step.name, error=error)
         return True
 
     def _now_ns(self) -> int:

@@ -138,7 +138,7 @@ _KNOWN_ATTRIBUTES: Final = (
 
 def _check_records(batch: RecordBatch, records: list[Record], settings: TopicSettings, now_ms: int) -> None:
     if batch.is_log_append_time:
-        # Kafka blames every record of the batch; the first one says enough.
+        # Kafka names every record of the batch; the first one says enough.
         text = "Producer should not set timestamp type to LogAppendTime"
         raise Refused(ErrorCode.INVALID_TIMESTAMP, text, [(0, text)])
     for index, record in enumerate(records):

@@ -122,7 +122,7 @@ class FakeCluster:
     # ------------------------------------------------------------------------------------------ time, connections
 
     def wall_ms(self) -> int:
-        """Milliseconds since the epoch."""
+        """Return the time of day, in milliseconds since the epoch."""
         return int(self._clock() * 1000)
 
     def session(self, broker_id: int) -> Session:
@@ -345,7 +345,7 @@ class FakeCluster:
         self.features_epoch += 1
 
     def fence(self, transactional_id: str, now: float) -> None:
-        """Shut out the producer that uses a transactional id, and abort what it has open.
+        """Fence the producer that uses a transactional id, and abort what it has open.
 
         Raises:
             KeyError: nobody has initialised the id.

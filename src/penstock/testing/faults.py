@@ -212,7 +212,7 @@ class _Armed:
 
 
 class Faults:
-    """The faults that wait."""
+    """The faults that were asked for and have not happened."""
 
     def __init__(self) -> None:
         self._armed: list[_Armed] = []
@@ -228,7 +228,7 @@ class Faults:
         self._armed.append(_Armed(fault))
 
     def clear(self) -> None:
-        """Forget all that wait."""
+        """Forget all faults that have not happened."""
         self._armed.clear()
 
     @property

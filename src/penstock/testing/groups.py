@@ -22,7 +22,7 @@ class CommittedOffset(NamedTuple):
 
 
 class Member(NamedTuple):
-    """Who a committer says it is."""
+    """Which member of a group a committer says that it is."""
 
     member_id: str = ""
     generation: int = -1

@@ -27,7 +27,7 @@ class FinishedTransaction(NamedTuple):
 
 
 class Appended(NamedTuple):
-    """Where a batch went."""
+    """The offsets and the time that a batch was given."""
 
     base_offset: int
     next_offset: int

@@ -37,7 +37,7 @@ def fake_kafka(request: pytest.FixtureRequest) -> FakeKafka:
 def fake_kafka_options(request: pytest.FixtureRequest) -> dict[str, Any]:
     """The arguments of FakeKafka for a test: of the markers on module, class and function, then of the parameter.
 
-    Each wins over the ones before it, argument by argument.
+    Each overrides the ones before it, argument by argument.
     """
     options: dict[str, Any] = {}
     for marker in reversed(list(request.node.iter_markers(MARKER))):

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which Kafka release speaks what: version ranges of the APIs, features, and the few rules that changed.
+"""What each Kafka release understands: version ranges of the APIs, features, and the few rules that changed.
 
 What is advertised is what is answered. Where a release knows more versions than the message tables of this package, the
-range is that of the tables. The one exception is Produce: from 4.0 on brokers advertise versions 0 to 2 for the sake of
+range is that of the tables. The one exception is Produce: from 4.0 on brokers advertise versions 0 to 2 because of
 old clients, and refuse them.
 """
 

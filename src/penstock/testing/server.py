@@ -50,7 +50,7 @@ class _Connection:
         self.unsent = bytearray()
 
     def feed(self, data: bytes, now: float) -> None:
-        """Take bytes of the network."""
+        """Handle bytes that were received."""
         if self.tls is None:
             self.session.feed(data, now)
             return
@@ -116,13 +116,13 @@ class FakeKafka:
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[FakeCluster]:
-        """The cluster, while nobody else touches it; what was changed takes effect at once."""
+        """The cluster, under its lock; what was changed takes effect at once."""
         with self._lock:
             yield self.cluster
         self._wake()
 
     def add_fault(self, fault: Fault) -> None:
-        """Let something go wrong."""
+        """Make the cluster fail in this way."""
         with self.locked() as cluster:
             cluster.faults.add(fault)
 
@@ -190,7 +190,7 @@ class FakeKafka:
         self._wake_out.close()
 
     def _wake(self) -> None:
-        # Full means that a wake-up is on its way; closed, that there is nobody to wake.
+        # Full means that a wake-up is on its way; closed, that the serving thread has ended.
         with contextlib.suppress(OSError):
             self._wake_in.send(b"\0")
 

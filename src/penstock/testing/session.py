@@ -22,7 +22,7 @@ from penstock.protocol.messages import API_BY_KEY, API_VERSIONS, SASL_AUTHENTICA
 from penstock.protocol.schema import Buffer
 from penstock.testing.apis import HANDLERS
 from penstock.testing.apis.cluster import TELEMETRY, unknown_version_answer
-from penstock.testing.apis.context import ApiRequest, Body, Pending, Silence
+from penstock.testing.apis.context import ApiRequest, Body, NoAnswer, Pending
 from penstock.testing.faults import Fault
 from penstock.testing.security.authentication import Admission, Authentication
 
@@ -100,7 +100,7 @@ class Session:
         return self._muted_until if self._requests and not self.closed else math.inf
 
     def close(self, reason: str) -> None:
-        """Take and answer nothing more."""
+        """Read no more requests, and send no more answers."""
         if not self.closed:
             self.closed = True
             self.close_reason = reason
@@ -159,11 +159,11 @@ class Session:
             )
             return
         answer = handler.handle(request)
-        if answer is Silence.CLOSE:
+        if answer is NoAnswer.CLOSE:
             self.close("the request failed, and its client wants no answer")
         elif isinstance(answer, Pending):
             self._pending = (exchange, answer)
-        elif not isinstance(answer, Silence):
+        elif not isinstance(answer, NoAnswer):
             self._answer(exchange, answer, now, close_after=_is_refusal(request, answer))
         elif fault.cut == "after":
             self.close("a fault cut the connection after the request")

@@ -25,7 +25,7 @@ class ClusterSettings:
             coordinator answers CONCURRENT_TRANSACTIONS.
         timeout_check_interval: seconds between two searches for transactions that took too long.
         tells_old_duplicates: a batch older than the five remembered ones is a DUPLICATE_SEQUENCE_NUMBER, as brokers
-            before 1.1 and some that only speak Kafka's protocol say, and not an OUT_OF_ORDER_SEQUENCE_NUMBER.
+            before 1.1 and some that only implement Kafka's protocol say, and not an OUT_OF_ORDER_SEQUENCE_NUMBER.
     """
 
     auto_create_topics: bool = True

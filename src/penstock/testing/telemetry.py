@@ -55,5 +55,5 @@ class FakeTelemetry:
     ended: set[bytes] = field(default_factory=set)
 
     def unpack(self, codec: int, data: bytes) -> bytes:
-        """What was compressed."""
+        """Return the data without its compression."""
         return decompress(codec, data, 64 * self.max_bytes) if codec else bytes(data)

@@ -41,7 +41,7 @@ class Partition:
     log: PartitionLog = field(default_factory=PartitionLog)
 
     def elect(self, leader: int) -> None:
-        """Make a broker the leader, or nobody; what only the old leader had is lost."""
+        """Make a broker the leader, or leave the partition without one; what only the old leader had is lost."""
         if leader == self.leader:
             return
         if NO_LEADER not in (leader, self.leader):
@@ -137,11 +137,11 @@ class Topics:
         del self._by_id[topic.topic_id]
 
     def by_name(self, name: str) -> Topic | None:
-        """The topic, or None."""
+        """The topic of this name; None where there is none."""
         return self._by_name.get(name)
 
     def by_id(self, topic_id: bytes) -> Topic | None:
-        """The topic, or None."""
+        """The topic with this id; None where there is none."""
         return self._by_id.get(bytes(topic_id))
 
     def partition(self, name: str, index: int) -> Partition | None:

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The transaction coordinator: every answer to InitProducerId, AddPartitionsToTxn and EndTxn is decided here.
 
-There is one object for all ids; which broker may be asked is the caller's business. The state survives every move of a
-coordinator, as a replicated log would keep it.
+There is one object for all ids; which broker may be asked is the caller's business. The state is kept at every move of
+a coordinator, as a replicated log would keep it.
 
 The two protocols end transactions by different rules. In the first one, id and epoch must be the present ones, and the
 state tells whether the request is a repetition. In the second one, each end raises the epoch, so a request with the
@@ -40,7 +40,7 @@ _MARKER_RETRY_SECONDS: Final = 0.1  # when a partition has no leader, or no foll
 
 
 class TxnState(StrEnum):
-    """Kafka's names, as DescribeTransactions tells them."""
+    """The states of a transaction, by Kafka's names in DescribeTransactions."""
 
     EMPTY = "Empty"  # nothing was written since the producer was initialised
     ONGOING = "Ongoing"  # partitions were added
@@ -140,7 +140,7 @@ class Transaction:
         self.started_ms = -1
 
     def complete(self) -> None:
-        """All markers are written."""
+        """Complete the transaction: all its markers are written."""
         committed = self.state is TxnState.PREPARE_COMMIT
         self.enter(TxnState.COMPLETE_COMMIT if committed else TxnState.COMPLETE_ABORT)
         self.markers_due_at = math.inf

@@ -570,7 +570,7 @@ def test_aborting_passes_over_what_has_its_outcome():
     core = Core([1, 1])
     deliveries = [core.append(b"v", partition) for partition in range(2)]
     first, _ = core.drain()
-    first.fail(KafkaError("refused"))  # and whoever did it was interrupted before it could say so
+    first.fail(KafkaError("refused"))  # and the thread that did it was interrupted before it could say so
     core.accumulator.close()
     core.accumulator.abort_all(KafkaError("closed by force"))
     assert [str(delivery.exception(0)) for delivery in deliveries] == ["refused", "closed by force"]

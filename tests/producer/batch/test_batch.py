@@ -261,7 +261,7 @@ def test_a_batch_that_was_never_sent_does_not_back_off():
         (START, 5, True),
         (START + 0.999, 5, True),
         (START + 1, 5, False),
-        (START, 4, True),  # news from a broker that is behind
+        (START, 4, True),  # an older answer, of a broker that is behind
         (START, -1, True),  # nothing is known about the leader
         (START, 6, False),  # a new leader is worth trying at once
     ],

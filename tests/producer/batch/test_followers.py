@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who follows a result and who waits for it: each is told once, whoever comes first, they or the end."""
+"""Who follows a result and who waits for it: each is told once, in either order of following and the end."""
 
 from __future__ import annotations
 

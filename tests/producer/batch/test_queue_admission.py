@@ -122,7 +122,7 @@ def test_a_record_that_met_a_closed_door_is_accepted_when_it_opens_again():
     asked: list[bool] = []
 
     def admitted() -> None:
-        """Another thread closes the door after the second look, and opens it again a little later."""
+        """Another thread closes the queue after the second look, and opens it again a little later."""
         asked.append(core.accumulator.admits_records())
         core.accumulator.admit(len(asked) != 2)
 
@@ -204,9 +204,9 @@ def test_an_interrupt_while_a_batch_is_opened_loses_no_memory(monkeypatch, momen
 
 
 def test_a_producer_that_was_not_made_says_so():
-    class Hasty(Producer):
+    class SendsBeforeInit(Producer):
         def __init__(self) -> None:
             self.send(TOPIC, b"v")
 
     with pytest.raises(IllegalStateError, match="super"):
-        Hasty()
+        SendsBeforeInit()

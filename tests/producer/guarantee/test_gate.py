@@ -35,7 +35,7 @@ SPECIAL = {45, 59}  # decided by their numbers
 
 
 def warm(rig: GateRig, partitions: int = 1, base_offset: int = 0) -> None:
-    """Get an id, and one acknowledged record in each partition: from then on batches may travel together."""
+    """Get an id, and one acknowledged record in each partition: from then on several batches may be in flight."""
     rig.know("t", partitions)
     for partition in range(partitions):
         broker = partition % len(rig.brokers)
@@ -643,7 +643,7 @@ def test_without_retries_left_the_numbers_stay():
     assert isinstance(delivery.exception(0), NotEnoughReplicasError)
     (request,) = flight(rig, b"b")
     assert arrived(request)[1:] == (0, 2, [b"b"])
-    # The broker never had the first one: the numbering is broken, and mended with a new epoch.
+    # The broker never had the first one: the numbering is broken, and repaired with a new epoch.
     rig.answer(error_code=45)
     rig.await_request()
     rig.answer(error_code=45)

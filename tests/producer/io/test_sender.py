@@ -528,15 +528,15 @@ def test_when_the_thread_dies_nobody_is_left_waiting(monkeypatch):
     rig = Rig()
     rig.know("t")
 
-    class Unheard(BaseException):
+    class UnknownError(BaseException):
         pass
 
     def die(*_):
-        raise Unheard
+        raise UnknownError
 
     monkeypatch.setattr(rig.parts.send_path.gate, "before_turn", die)
     delivery = rig.send("t", b"a")
-    with pytest.raises(Unheard):
+    with pytest.raises(UnknownError):
         rig.run_to_end()
     error = delivery.exception(0)
     assert isinstance(error, ProducerClosedError)

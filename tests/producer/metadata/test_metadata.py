@@ -42,7 +42,7 @@ START = 1_000.0
 
 
 class Driver:
-    """Plays the network client and the cluster, and counts how often the I/O thread is woken."""
+    """Stands for the network client and the cluster, and counts how often the I/O thread is woken."""
 
     def __init__(self, settings: MetadataSettings = SETTINGS) -> None:
         self.wakeups = 0

@@ -126,7 +126,7 @@ def test_a_table_is_the_same_as_a_loop_of_send(window, compression, some, kinds,
     assert in_order(written)
     placed = [row.timestamp for row in some if row.key is not None or row.partition is not None]
     for place in [("t", partition) for partition in range(PARTITIONS)]:
-        # Where rows without key go is left to chance.
+        # Rows without a key go to random partitions.
         assert [r for r in written.get(place, []) if r[3] in placed] == [
             r for r in expected.get(place, []) if r[3] in placed
         ]
@@ -394,7 +394,7 @@ def test_an_interrupt_leaves_nothing_behind():
 
 
 class Fixed(Exception):
-    """Cannot be changed."""
+    """An object whose attributes cannot be changed."""
 
     def __setattr__(self, name: str, value: Any) -> None:
         raise AttributeError(name)

@@ -182,7 +182,7 @@ def test_a_name_that_no_request_can_carry_is_refused_and_does_no_harm(topic):
 
 
 class AddsHeader(Serializer):
-    """Adds a header, and keeps the headers to spoil them later."""
+    """Adds a header, and keeps the headers to change them later."""
 
     def serialize(self, topic, headers, data):
         headers.add("by", b"serializer")

@@ -454,7 +454,7 @@ def test_without_cryptography_the_extra_is_named(tmp_path, monkeypatch):
 
 
 def test_a_key_that_asks_for_endless_work(tmp_path):
-    """PBKDF2 with two thousand million rounds: an hour of work for whoever believes it."""
+    """PBKDF2 with two thousand million rounds: an hour of work for a client that uses it unchecked."""
     salted = b"\x04\x08saltsalt\x02\x04\x7f\xff\xff\xff"
     for _ in range(5):
         salted = b"\x30" + bytes([len(salted)]) + salted

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The keeper of the token: when it fetches, who waits, and what is told."""
+"""The refresher of the token: when it fetches, who waits, and what is told."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from penstock._locks import inside
 from penstock.errors import AuthenticationError
 from penstock.security.aside import FIRST_PAUSE
 from penstock.security.oauth import refresh
-from penstock.security.oauth.refresh import RETRY_SECONDS, TokenKeeper, seconds_to_refresh
+from penstock.security.oauth.refresh import RETRY_SECONDS, TokenRefresher, seconds_to_refresh
 from penstock.security.oauth.settings import OAuthSettings
 from penstock.security.oauth.token import BadTokenError, NoTokenError, Token
 
@@ -33,25 +33,25 @@ def until(condition, seconds: float = 60.0) -> None:
 
 
 @pytest.fixture
-def keepers():
+def refreshers():
     made = []
 
     def make(give, patience=60.0, settings=DEFAULTS, **more):
         source = give if isinstance(give, Scripted) else Scripted(give)
-        keeper = TokenKeeper(source, settings, patience, **more)
-        made.append((keeper, source))
-        return keeper, source
+        refresher = TokenRefresher(source, settings, patience, **more)
+        made.append((refresher, source))
+        return refresher, source
 
     yield make
-    for keeper, _ in made:
-        keeper.close()
+    for refresher, _ in made:
+        refresher.close()
 
 
 # ---- when
 
 
 @pytest.mark.parametrize(
-    ("lifetime", "age", "chance", "expected"),
+    ("lifetime", "age", "random_fraction", "expected"),
     [
         (3600, 0, 0.0, 2880),  # 80 %
         (3600, 0, 1.0, 3060),  # 85 %
@@ -64,10 +64,10 @@ def keepers():
         (0.01, 0, 0.0, 0.5),
     ],
 )
-def test_when_the_next_token_is_fetched(lifetime, age, chance, expected):
+def test_when_the_next_token_is_fetched(lifetime, age, random_fraction, expected):
     now = 1_000_000.0
     token = Token("t", now - age + lifetime, now - age)
-    assert seconds_to_refresh(token, DEFAULTS, now, chance) == pytest.approx(expected)
+    assert seconds_to_refresh(token, DEFAULTS, now, random_fraction) == pytest.approx(expected)
 
 
 def test_of_an_unknown_expiry_nothing_follows():
@@ -77,35 +77,35 @@ def test_of_an_unknown_expiry_nothing_follows():
 # ---- fetching
 
 
-def test_the_first_token_is_fetched_when_it_is_needed_and_kept(keepers):
-    keeper, source = keepers(lambda: good("one"))
+def test_the_first_token_is_fetched_when_it_is_needed_and_kept(refreshers):
+    refresher, source = refreshers(lambda: good("one"))
     assert source.calls == 0
-    assert [keeper.token().value for _ in range(5)] == ["one"] * 5
+    assert [refresher.token().value for _ in range(5)] == ["one"] * 5
     assert source.calls == 1
 
 
-def test_it_is_fetched_on_another_thread(keepers):
+def test_it_is_fetched_on_another_thread(refreshers):
     names = []
 
     def give():
         names.append((threading.current_thread().name, threading.current_thread().daemon))
         return good()
 
-    keeper, _ = keepers(give)
-    keeper.token()
+    refresher, _ = refreshers(give)
+    refresher.token()
     assert names == [("penstock-token-1", True)]
 
 
-def test_all_who_wait_share_one_fetch(keepers):
+def test_all_who_wait_share_one_fetch(refreshers):
     release = threading.Event()
 
     def give():
         release.wait(60)
         return good()
 
-    keeper, source = keepers(give)
+    refresher, source = refreshers(give)
     got = []
-    waiting = [threading.Thread(target=lambda: got.append(keeper.token().value)) for _ in range(5)]
+    waiting = [threading.Thread(target=lambda: got.append(refresher.token().value)) for _ in range(5)]
     for thread in waiting:
         thread.start()
     until(lambda: source.calls == 1)
@@ -117,43 +117,43 @@ def test_all_who_wait_share_one_fetch(keepers):
     assert source.calls == 1
 
 
-def test_the_next_one_is_there_before_the_old_one_expires(keepers):
+def test_the_next_one_is_there_before_the_old_one_expires(refreshers):
     numbers = iter(range(100))
-    keeper, source = keepers(lambda: good(f"t{next(numbers)}"), plan=lambda *_: 0.02)
-    assert keeper.token().value == "t0"
+    refresher, source = refreshers(lambda: good(f"t{next(numbers)}"), plan=lambda *_: 0.02)
+    assert refresher.token().value == "t0"
     until(lambda: source.calls >= 3)
-    assert keeper.token().value != "t0"
+    assert refresher.token().value != "t0"
 
 
-def test_an_expired_token_is_replaced_before_it_is_used(keepers):
+def test_an_expired_token_is_replaced_before_it_is_used(refreshers):
     tokens = [good("old", -1), good("new")]
-    keeper, source = keepers(lambda: tokens.pop(0))
-    assert keeper.token().value == "old"  # it is all there is: the broker decides
-    assert keeper.token().value == "new"
+    refresher, source = refreshers(lambda: tokens.pop(0))
+    assert refresher.token().value == "old"  # it is all there is: the broker decides
+    assert refresher.token().value == "new"
     assert source.calls == 2
 
 
-def test_a_token_without_expiry_is_fetched_for_each_authentication(keepers):
+def test_a_token_without_expiry_is_fetched_for_each_authentication(refreshers):
     numbers = iter(range(100))
-    keeper, _ = keepers(lambda: Token(f"t{next(numbers)}"))
-    assert [keeper.token().value for _ in range(3)] == ["t0", "t1", "t2"]
+    refresher, _ = refreshers(lambda: Token(f"t{next(numbers)}"))
+    assert [refresher.token().value for _ in range(3)] == ["t0", "t1", "t2"]
 
 
-def test_a_token_that_was_refused_is_fetched_anew(keepers):
+def test_a_token_that_was_refused_is_fetched_anew(refreshers):
     numbers = iter(range(100))
-    keeper, _ = keepers(lambda: good(f"t{next(numbers)}"), quite_new_seconds=0.0)
-    first = keeper.token()
-    keeper.refused(first)
-    second = keeper.token()
+    refresher, _ = refreshers(lambda: good(f"t{next(numbers)}"), quite_new_seconds=0.0)
+    first = refresher.token()
+    refresher.refused(first)
+    second = refresher.token()
     assert (first.value, second.value) == ("t0", "t1")
-    keeper.refused(first)  # an old story
-    assert keeper.token() is second
+    refresher.refused(first)  # a token that was replaced meanwhile
+    assert refresher.token() is second
 
 
-def test_a_token_that_was_refused_while_it_is_new_is_kept(keepers):
-    keeper, source = keepers(good, quite_new_seconds=3600.0)
-    keeper.refused(keeper.token())
-    keeper.token()
+def test_a_token_that_was_refused_while_it_is_new_is_kept(refreshers):
+    refresher, source = refreshers(good, quite_new_seconds=3600.0)
+    refresher.refused(refresher.token())
+    refresher.token()
     assert source.calls == 1
 
 
@@ -170,13 +170,13 @@ def test_a_token_that_was_refused_while_it_is_new_is_kept(keepers):
         (KeyError(), "KeyError"),
     ],
 )
-def test_a_provider_that_raises(keepers, error, text):
+def test_a_provider_that_raises(refreshers, error, text):
     def give():
         raise error
 
-    keeper, source = keepers(give)
+    refresher, source = refreshers(give)
     with pytest.raises(AuthenticationError, match="there is no token: ") as caught:
-        keeper.token()
+        refresher.token()
     assert text in str(caught.value)
     assert "hunter2" not in str(caught.value)
     assert caught.value.mechanism == "OAUTHBEARER"
@@ -184,7 +184,7 @@ def test_a_provider_that_raises(keepers, error, text):
     assert source.calls == 1
 
 
-def test_it_works_again_when_the_provider_does(keepers, monkeypatch):
+def test_it_works_again_when_the_provider_does(refreshers, monkeypatch):
     monkeypatch.setattr(refresh, "FIRST_PAUSE", 0.0)
     broken = [RuntimeError("down"), RuntimeError("down")]
 
@@ -193,14 +193,14 @@ def test_it_works_again_when_the_provider_does(keepers, monkeypatch):
             raise broken.pop()
         return good()
 
-    keeper, _ = keepers(give)
+    refresher, _ = refreshers(give)
     for _ in range(2):
         with pytest.raises(AuthenticationError, match="RuntimeError"):
-            keeper.token()
-    assert keeper.token().value == "t"
+            refresher.token()
+    assert refresher.token().value == "t"
 
 
-def test_a_provider_that_fails_is_not_asked_in_haste(keepers, monkeypatch):
+def test_a_provider_that_fails_is_not_asked_in_haste(refreshers, monkeypatch):
     now = 0.0
     monkeypatch.setattr(refresh.time, "monotonic", lambda: now)
 
@@ -209,11 +209,11 @@ def test_a_provider_that_fails_is_not_asked_in_haste(keepers, monkeypatch):
             raise NoTokenError(f"it answered 401 at {now}")
         return good()
 
-    keeper, source = keepers(give)
+    refresher, source = refreshers(give)
     asked_at: list[float] = []
     while now < 20:
         with pytest.raises(AuthenticationError) as caught:
-            keeper.token()
+            refresher.token()
         if source.calls > len(asked_at):
             asked_at.append(now)
         assert f"401 at {asked_at[-1]}" in str(caught.value), (
@@ -222,11 +222,11 @@ def test_a_provider_that_fails_is_not_asked_in_haste(keepers, monkeypatch):
         now += 0.25
     assert asked_at == [0, 0.5, 1.5, 3.5, 7.5, 12.5, 17.5]
     now = 22.5
-    assert keeper.token().value == "t"
-    assert keeper._failed == 0
+    assert refresher.token().value == "t"
+    assert refresher._failed == 0
 
 
-def test_the_old_token_serves_while_the_provider_is_down(keepers):
+def test_the_old_token_serves_while_the_provider_is_down(refreshers):
     answers = [good("old")]
 
     def give():
@@ -234,37 +234,37 @@ def test_the_old_token_serves_while_the_provider_is_down(keepers):
             return answers.pop()
         raise RuntimeError("down")
 
-    keeper, source = keepers(give, plan=lambda *_: 0.01)
-    assert keeper.token().value == "old"
+    refresher, source = refreshers(give, plan=lambda *_: 0.01)
+    assert refresher.token().value == "old"
     until(lambda: source.calls >= 2)
-    assert keeper.token().value == "old"
+    assert refresher.token().value == "old"
 
 
-def test_a_provider_that_hangs(keepers):
+def test_a_provider_that_hangs(refreshers):
     release = threading.Event()
-    keeper, source = keepers(lambda: (release.wait(60), good())[1], patience=0.05)
+    refresher, source = refreshers(lambda: (release.wait(60), good())[1], patience=0.05)
     began = time.monotonic()
     for _ in range(2):
         with pytest.raises(AuthenticationError, match=r"has not given a token within \d+\.\d s"):
-            keeper.token()
+            refresher.token()
     assert time.monotonic() - began < 30
     until(lambda: source.calls == 1)
     release.set()
-    until(lambda: keeper._token is not None)
-    assert keeper.token().value == "t"
+    until(lambda: refresher._token is not None)
+    assert refresher.token().value == "t"
 
 
-def test_what_stands_in_the_way_is_told_while_it_lasts(keepers):
+def test_what_stands_in_the_way_is_told_while_it_lasts(refreshers):
     release = threading.Event()
     source = Scripted(lambda: (release.wait(60), good())[1])
     source.trouble = "it answered 503"
-    keeper, _ = keepers(source, patience=0.05)
+    refresher, _ = refreshers(source, patience=0.05)
     with pytest.raises(AuthenticationError, match="it answered 503"):
-        keeper.token()
+        refresher.token()
     release.set()
 
 
-def test_a_provider_that_is_stuck_is_asked_again_on_another_thread(keepers):
+def test_a_provider_that_is_stuck_is_asked_again_on_another_thread(refreshers):
     stuck = threading.Event()
     first = threading.Event()
 
@@ -275,29 +275,29 @@ def test_a_provider_that_is_stuck_is_asked_again_on_another_thread(keepers):
             return good("late")
         return good("new")
 
-    keeper, source = keepers(give, patience=0.05, stuck_seconds=0.01)
+    refresher, source = refreshers(give, patience=0.05, stuck_seconds=0.01)
     with pytest.raises(AuthenticationError):
-        keeper.token()
+        refresher.token()
     until(first.is_set)
     time.sleep(0.02)  # until it counts as stuck
-    keeper._patience = 60.0
-    assert keeper.token().value == "new"
+    refresher._patience = 60.0
+    assert refresher.token().value == "new"
     stuck.set()
     until(lambda: source.left == 1)
-    assert keeper.token().value == "new"  # what came late does not count
+    assert refresher.token().value == "new"  # what came late does not count
 
 
-def test_threads_that_are_stuck_have_a_limit(keepers):
+def test_threads_that_are_stuck_have_a_limit(refreshers):
     release = threading.Event()
-    keeper, source = keepers(lambda: (release.wait(60), good())[1], patience=0.005, stuck_seconds=0.0)
+    refresher, source = refreshers(lambda: (release.wait(60), good())[1], patience=0.005, stuck_seconds=0.0)
     for _ in range(20):
         with pytest.raises(AuthenticationError):
-            keeper.token()
+            refresher.token()
     assert source.calls <= 6
     release.set()
 
 
-def test_threads_that_were_stuck_and_came_back_do_not_count(keepers):
+def test_threads_that_were_stuck_and_came_back_do_not_count(refreshers):
     hanging: list[threading.Event] = []
 
     def give():
@@ -305,10 +305,10 @@ def test_threads_that_were_stuck_and_came_back_do_not_count(keepers):
         hanging[-1].wait(60)
         raise RuntimeError("at last")
 
-    keeper, source = keepers(give, patience=0.005, stuck_seconds=0.0)
+    refresher, source = refreshers(give, patience=0.005, stuck_seconds=0.0)
     for number in range(1, 20):
         with pytest.raises(AuthenticationError):
-            keeper.token()
+            refresher.token()
         until(lambda number=number: len(hanging) == number)
         if number > 2:
             hanging[number - 3].set()
@@ -317,7 +317,7 @@ def test_threads_that_were_stuck_and_came_back_do_not_count(keepers):
         event.set()
 
 
-def test_a_provider_that_hung_as_often_as_may_be_is_asked_again_after_a_while(keepers, monkeypatch):
+def test_a_provider_that_hung_as_often_as_may_be_is_asked_again_after_a_while(refreshers, monkeypatch):
     release = threading.Event()
     state = {"hangs": True}
 
@@ -326,26 +326,26 @@ def test_a_provider_that_hung_as_often_as_may_be_is_asked_again_after_a_while(ke
             release.wait(60)
         return good("after all")
 
-    keeper, source = keepers(give, patience=0.005, stuck_seconds=0.0)
+    refresher, source = refreshers(give, patience=0.005, stuck_seconds=0.0)
     for _ in range(20):
         with pytest.raises(AuthenticationError):
-            keeper.token()
-    until(lambda: source.calls == keeper._generation)  # all that were started hang
+            refresher.token()
+    until(lambda: source.calls == refresher._generation)  # all that were started hang
     before = source.calls
     state["hangs"] = False
     with pytest.raises(AuthenticationError):
-        keeper.token()
+        refresher.token()
     assert source.calls == before
     later = time.monotonic() + FIRST_PAUSE
     monkeypatch.setattr(refresh.time, "monotonic", lambda: later)
-    keeper._patience = 60.0
-    assert keeper.token().value == "after all"
+    refresher._patience = 60.0
+    assert refresher.token().value == "after all"
     monkeypatch.undo()
     release.set()
 
 
 def test_without_a_thread_whoever_needs_the_token_fetches_it_and_the_next_thread_is_tried(
-    keepers, monkeypatch
+    refreshers, monkeypatch
 ):
     where = []
 
@@ -356,32 +356,32 @@ def test_without_a_thread_whoever_needs_the_token_fetches_it_and_the_next_thread
     def refuse(thread):
         raise RuntimeError("can't create new thread at interpreter shutdown")
 
-    keeper, source = keepers(give)
+    refresher, source = refreshers(give)
     with monkeypatch.context() as patch:
         patch.setattr(threading.Thread, "start", refuse)
         for _ in range(2):
-            assert keeper.token().value == "t"
+            assert refresher.token().value == "t"
         assert where == [threading.current_thread().name] * 2
         assert source.left == 2
-    assert keeper.token().value == "t"
+    assert refresher.token().value == "t"
     assert where[2] == "penstock-token-3"
 
 
-def test_without_a_thread_a_provider_that_fails_is_told(keepers, monkeypatch):
+def test_without_a_thread_a_provider_that_fails_is_told(refreshers, monkeypatch):
     def refuse(thread):
         raise RuntimeError("can't create new thread at interpreter shutdown")
 
     def give():
         raise RuntimeError("down")
 
-    keeper, _ = keepers(give)
+    refresher, _ = refreshers(give)
     monkeypatch.setattr(threading.Thread, "start", refuse)
     with pytest.raises(AuthenticationError, match=r"RuntimeError \(raised in give"):
-        keeper.token()
+        refresher.token()
     monkeypatch.undo()
 
 
-def test_a_failure_is_told_once_and_so_is_its_end(keepers, caplog, monkeypatch):
+def test_a_failure_is_told_once_and_so_is_its_end(refreshers, caplog, monkeypatch):
     monkeypatch.setattr(refresh, "FIRST_PAUSE", 0.0)
     caplog.set_level(logging.DEBUG, "penstock.security")
     state = {"broken": True}
@@ -391,12 +391,12 @@ def test_a_failure_is_told_once_and_so_is_its_end(keepers, caplog, monkeypatch):
             raise RuntimeError("down")
         return good()
 
-    keeper, _ = keepers(give)
+    refresher, _ = refreshers(give)
     for _ in range(5):
         with pytest.raises(AuthenticationError):
-            keeper.token()
+            refresher.token()
     state["broken"] = False
-    keeper.token()
+    refresher.token()
     until(lambda: any("again" in record.getMessage() for record in caplog.records))
     levels = [record.levelname for record in caplog.records]
     assert levels.count("WARNING") == 0, "whoever needed the token tells"
@@ -407,21 +407,21 @@ def test_a_failure_is_told_once_and_so_is_its_end(keepers, caplog, monkeypatch):
 # ---- ending
 
 
-def test_close_releases_those_who_wait(keepers):
+def test_close_releases_those_who_wait(refreshers):
     release = threading.Event()
-    keeper, source = keepers(lambda: (release.wait(60), good())[1])
+    refresher, source = refreshers(lambda: (release.wait(60), good())[1])
     seen = []
 
     def wait():
         try:
-            keeper.token()
+            refresher.token()
         except AuthenticationError as error:
             seen.append(str(error))
 
     thread = threading.Thread(target=wait)
     thread.start()
     until(lambda: source.calls == 1)
-    keeper.close()
+    refresher.close()
     thread.join(60)
     assert "the client is closed" in seen[0]
     assert source.stopped == 1
@@ -429,23 +429,23 @@ def test_close_releases_those_who_wait(keepers):
     until(lambda: source.left == 1)
 
 
-def test_close_ends_the_thread_and_no_other_starts(keepers):
-    keeper, source = keepers(good)
-    keeper.token()
-    keeper.close()
+def test_close_ends_the_thread_and_no_other_starts(refreshers):
+    refresher, source = refreshers(good)
+    refresher.token()
+    refresher.close()
     until(lambda: source.left == 1)
     with pytest.raises(AuthenticationError, match="closed"):
-        keeper.token()
+        refresher.token()
     assert source.calls == 1
 
 
-def test_close_takes_no_lock_and_no_token_is_kept_that_comes_meanwhile(keepers, monkeypatch):
+def test_close_takes_no_lock_and_no_token_is_kept_that_comes_meanwhile(refreshers, monkeypatch):
     """A finalizer of a client that was forgotten calls it, on whatever thread."""
-    keeper, _ = keepers(good)
-    keeper.token()
-    with keeper._lock:
-        keeper.close()
-    late, _ = keepers(good)
+    refresher, _ = refreshers(good)
+    refresher.token()
+    with refresher._lock:
+        refresher.close()
+    late, _ = refreshers(good)
     monotonic = time.monotonic
 
     def close_under_the_lock() -> float:
@@ -457,18 +457,18 @@ def test_close_takes_no_lock_and_no_token_is_kept_that_comes_meanwhile(keepers, 
     with pytest.raises(AuthenticationError, match="the client is closed"):
         late.token()
     until(lambda: not late._running)
-    assert keeper._token is None
+    assert refresher._token is None
     assert late._token is None
 
 
-def test_nothing_is_logged_under_the_lock(keepers, monkeypatch):
+def test_nothing_is_logged_under_the_lock(refreshers, monkeypatch):
     told: list[bool] = []
 
     def refuse(thread):
         raise RuntimeError("can't start new thread")
 
-    keeper, _ = keepers(good)
+    refresher, _ = refreshers(good)
     monkeypatch.setattr(refresh, "tell", lambda *args, **fields: told.append(inside()))
     monkeypatch.setattr(threading.Thread, "start", refuse)
-    assert keeper.token().value == "t"
+    assert refresher.token().value == "t"
     assert told == [False]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is believed of a token."""
+"""What is checked before a token is accepted."""
 
 from __future__ import annotations
 

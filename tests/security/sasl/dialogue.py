@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Drives a handshake as a connection does, and plays the broker's part of SCRAM independently of our code."""
+"""Drives a handshake as a connection does, and has the broker's part of SCRAM independently of our code."""
 
 from __future__ import annotations
 

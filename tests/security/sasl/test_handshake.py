@@ -291,13 +291,13 @@ def test_a_mechanism_that_needs_requests_is_refused_with_an_old_broker():
     SaslHandshake(NODE, MODERN, mechanism).start()
 
 
-class Unbelieving(Ping):
+class RefusesChallenge(Ping):
     def next(self, challenge: bytes) -> bytes | None:
         raise AuthenticationError("the broker lies", mechanism="X-PING", user="ann")
 
 
 def test_what_a_mechanism_refuses_names_mechanism_and_user():
-    handshake, _ = begin(Unbelieving())
+    handshake, _ = begin(RefusesChallenge())
     with pytest.raises(AuthenticationError) as caught:
         settle(handshake.on_answer(2, authenticated()))
     assert str(caught.value) == "authentication by X-PING as ann failed: the broker lies"

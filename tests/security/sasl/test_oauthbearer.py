@@ -115,7 +115,7 @@ def test_a_refusal_tells_what_the_token_has(credentials, token, words):
 def test_after_a_refusal_the_next_token_is_a_new_one(credentials):
     numbers = iter(range(9))
     kept = credentials(lambda: (f"t{next(numbers)}", time.time() + 60))
-    kept._keeper._quite_new_seconds = 0.0
+    kept._refresher._quite_new_seconds = 0.0
     first = kept.mechanism("b")
     assert b"t0" in first.first()
     first.next(INVALID)
@@ -220,7 +220,7 @@ def test_a_broker_that_quotes_the_token_does_not_make_it_shown(credentials, said
 def test_a_token_refused_without_json_is_fetched_anew_as_well(credentials):
     numbers = iter(range(9))
     kept = credentials(lambda: (f"t{next(numbers)}", time.time() + 60))
-    kept._keeper._quite_new_seconds = 0.0
+    kept._refresher._quite_new_seconds = 0.0
     for number in range(3):
         handshake, first = begin(kept.mechanism("b"))
         assert b"Bearer t%d" % number in token_of(first)
@@ -234,6 +234,6 @@ def test_that_a_token_was_refused_is_told_without_waiting(credentials):
     mechanism.refused()  # before there is one
     mechanism.first()
     told = threading.Event()
-    with kept._keeper._lock:  # as while the keeper starts a thread
+    with kept._refresher._lock:  # as while the refresher starts a thread
         threading.Thread(target=lambda: (mechanism.refused(), told.set()), daemon=True).start()
         assert told.wait(60)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""PLAIN."""
+"""The SASL mechanism PLAIN."""
 
 from __future__ import annotations
 

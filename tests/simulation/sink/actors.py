@@ -135,7 +135,7 @@ class Stage:
         return actor
 
     def after(self, seconds: float, action: Callable[[], None]) -> None:
-        """Do something later, whoever runs then."""
+        """Do something later, on the thread that runs then."""
         heapq.heappush(self._alarms, (self.clock.time + seconds, next(self._numbers), action))
 
     def run(self, done: Callable[[], bool], until: float = math.inf) -> None:

@@ -5,7 +5,7 @@ As Spark does: offsets are written down, the writer is prepared in a planner pro
 another process, and only then the batch is written down as committed. After a failed commit(), or a task that failed
 too often, abort() gets the messages there are, and the query stops.
 
-There are two planner processes, which take turns by chance as in an application with two queries. One may die between
+There are two planner processes, which take turns at random as in an application with two queries. One may die between
 plan and commit, and one may go on for a moment with a plan that nobody waits for, as the query was stopped meanwhile.
 """
 

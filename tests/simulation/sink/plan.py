@@ -29,7 +29,7 @@ class SinkPlan:
     Attributes:
         run_id: of a batch job; None for a streaming query.
         goal: how many batches its query is to write.
-        lives: how many drivers are started one after the other before the cluster is left in peace.
+        lives: how many drivers are started one after the other before faults end.
         rewrites: the option onRestoredCheckpoint.
         repairs: the option onLost; replays are cut into tasks as they were before.
     """
@@ -84,7 +84,7 @@ class Plan:
 
 
 def make_plan(rng: random.Random) -> Plan:
-    """Draw a plan."""
+    """Choose the plan of one seed at random."""
     release = rng.choice(_RELEASES)
     features = {}
     if release in _SECOND_PROTOCOL and rng.random() < 0.4:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The sink's own calls, as the simulated processes make them: everything between Spark's model and the real protocol.
 
-What travels between processes is pickled on the way, as in Spark.
+What processes send each other is pickled, as in Spark.
 """
 
 from __future__ import annotations
@@ -173,7 +173,7 @@ class TaskEnvironment:
         self.protocol = protocol
         self.process = process
         self.slots = Slots()
-        # A name by chance would make every run of a seed different.
+        # A random name would make every run of a seed different.
         self.slots._pid = os.getpid()
         self.slots._worker = process.name.replace(" ", "")
         self._client: ControlClient | None = None
@@ -194,7 +194,7 @@ class TaskEnvironment:
 
 
 class Task:
-    """One attempt."""
+    """One attempt of a task."""
 
     def __init__(
         self, environment: TaskEnvironment, plan: BatchPlan, query_id: str, batch_id: int, number: int

@@ -61,7 +61,7 @@ class SinkReport:
 
 
 class SinkSimulation:
-    """One seed."""
+    """The run of one seed."""
 
     def __init__(self, seed: int, *, traced: bool = False) -> None:
         self.seed = seed
@@ -207,7 +207,7 @@ class SinkSimulation:
         return any(app.number == number and app.jvm.alive for app in apps)
 
     def on_fence(self, names: tuple[str, ...]) -> None:
-        """Somebody is about to end open transactions: not those of another sink whose driver lives."""
+        """Somebody is about to end open transactions: not those of another sink whose driver runs."""
         actor = self.stage.current
         app = None if actor is None else self._owner(actor.process)
         own = None if app is None else self._coordinator(app)
@@ -306,7 +306,7 @@ class SinkSimulation:
 
 @contextmanager
 def listening(tell: Callable[[logging.LogRecord], None]) -> Iterator[None]:
-    """Hear what the library logs, and let nobody else hear it."""
+    """Collect what the library logs, and keep it from other handlers."""
     handler = logging.Handler()
     handler.emit = tell  # type: ignore[method-assign]
     logger = logging.getLogger("penstock")
@@ -324,7 +324,7 @@ def listening(tell: Callable[[logging.LogRecord], None]) -> Iterator[None]:
 
 @contextmanager
 def _hook(function: Any) -> Iterator[None]:
-    """Hear of every step that the sink reaches."""
+    """Note every step that the sink reaches."""
     pid = os.getpid()
     before = hooks._hooks.get(pid)
     hooks._hooks[pid] = function
@@ -345,7 +345,7 @@ def plan_of(seed: int) -> Plan:
 
 
 def simulate(seed: int, *, traced: bool = False) -> SinkReport:
-    """Run one seed."""
+    """Run one seed, and return its report."""
     simulation = SinkSimulation(seed, traced=traced)
     with broker_side(simulation.note) if traced else nullcontext():
         return simulation.run()

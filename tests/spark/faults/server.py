@@ -39,7 +39,7 @@ SETTINGS = {
 
 
 def session(master: str, more: dict[str, str]) -> SparkSession:
-    """Start Spark."""
+    """Start Spark, and return its session."""
     builder = SparkSession.builder.master(master).appName("faults")
     for name, value in (SETTINGS | more).items():
         builder = builder.config(name, value)

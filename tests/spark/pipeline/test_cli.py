@@ -69,7 +69,7 @@ def ids(records: list[object]) -> list[int]:
 
 
 def read_until(stream: IO[str], words: str) -> str:
-    """Read lines up to the one that has these words; the test's own time limit ends a wait that is in vain."""
+    """Read lines up to the one that has these words; the test's own time limit ends a wait without a result."""
     text = ""
     for line in stream:
         text += line

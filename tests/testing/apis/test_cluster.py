@@ -156,7 +156,7 @@ def test_a_newer_version_is_answered_in_version_0() -> None:
     answer = wire.call(API_VERSIONS, SOFTWARE, 4)
     assert answer["error_code"] == Code.UNSUPPORTED_VERSION
     assert answer["api_keys"] == [{"api_key": 18, "min_version": 0, "max_version": 3}]
-    assert wire.call(API_VERSIONS, SOFTWARE, 3)["error_code"] == 0  # the connection lives
+    assert wire.call(API_VERSIONS, SOFTWARE, 3)["error_code"] == 0  # the connection is open
 
 
 @pytest.mark.parametrize("name", ["", "-penstock", "pen stock"])

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Fetch and ListOffsets."""
+"""Fetch and ListOffsets of the fake cluster."""
 
 from __future__ import annotations
 
@@ -156,7 +156,7 @@ def test_fetch_follows_the_leader() -> None:
 def offset_at(
     wire: Wire, timestamp: int, *, committed: bool = False, version: int | None = None
 ) -> tuple[int, int]:
-    """(error, offset)."""
+    """Ask for the offset at a timestamp; return (error, offset)."""
     body: dict[str, Any] = {
         "topics": [{"name": "t", "partitions": [{"partition_index": 0, "timestamp": timestamp}]}]
     }

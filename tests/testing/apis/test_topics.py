@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""CreateTopics and DescribeConfigs."""
+"""CreateTopics and DescribeConfigs of the fake cluster."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The async twin of MockProducer: it has the calls of AsyncProducer, and outcomes come when the test says so."""
+"""MockAsyncProducer: it has the calls of AsyncProducer, and outcomes come when the test says so."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ def test_tables_transactions_and_the_end() -> None:
 
 def test_coroutine_functions_are_refused() -> None:
     async def told(*_: object) -> None:
-        """Never awaited."""
+        """Do nothing: the test never awaits it."""
 
     async def main() -> None:
         with pytest.raises(TypeError, match="coroutine function"):

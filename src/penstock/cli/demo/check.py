@@ -9,7 +9,7 @@ left open holds a read-committed consumer back; then the ends are not met, and t
 Rules of the comparison:
 
 1. It knows nothing of what the pipeline did, only the numbers of the events and `orders`.
-2. Every record that is read counts: as an event of its topic, once or again, or as a stranger.
+2. Every record that is read counts: as an event of its topic, once or again, or as none of the events.
 3. "Exactly once" is said only when nothing at all differs.
 """
 

@@ -227,7 +227,7 @@ def _temporary_folder() -> Iterator[Path]:
 
 
 def _wait_for_interrupt(cluster: DevCluster) -> None:
-    """Let the user look around."""
+    """Keep the cluster up until the user presses Ctrl-C."""
     print(f"\nThe broker stays up at {cluster.bootstrap_servers} until Ctrl-C.", flush=True)
     try:
         Latch().wait()

@@ -70,7 +70,7 @@ def value_of(number: int, found: Order) -> str:
 
 
 def number_in(value: str) -> int:
-    """The number of the event that a value speaks of; -1 where it speaks of none."""
+    """The number of the event that a value names; -1 where it names none."""
     head, _, _ = value.partition(",")
     digits = head.removeprefix('{"order_id":')
     return int(digits) if digits.isdecimal() and digits.isascii() else -1
@@ -78,7 +78,7 @@ def number_in(value: str) -> int:
 
 @dataclass(frozen=True)
 class Batches:
-    """How the events are dealt out to the micro-batches: as evenly as can be, in the order of their numbers."""
+    """How the events are divided among the micro-batches: as evenly as can be, in the order of their numbers."""
 
     events: int
     count: int

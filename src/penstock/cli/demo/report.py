@@ -42,7 +42,7 @@ class BatchTime:
 
     @property
     def rate(self) -> float:
-        """Events per second."""
+        """Events per second of this micro-batch."""
         return self.events / self.seconds
 
 
@@ -61,7 +61,7 @@ class RunLog:
 
     @property
     def seconds(self) -> float:
-        """Since the demo began."""
+        """Seconds since the demo began."""
         return time.time() - self._started
 
     def since_start(self, at: float) -> float:
@@ -76,7 +76,7 @@ class RunLog:
         print(f"{event.at:6.1f} s  {text}", file=self._stream, flush=True)
 
     def show(self, lines: Sequence[str]) -> None:
-        """Show what somebody else has said."""
+        """Show lines that another process has written."""
         self._waiting.finish()
         for line in lines:
             print(f"    | {line}", file=self._stream, flush=True)

@@ -53,7 +53,7 @@ _MARK_VARIABLE = "PENSTOCK_DEMO_DRIVER"
 def planned_kills(*, exactly_once: bool) -> list[PlannedKill]:
     """A worker when half of a batch is written, and the driver when all of another is, but Spark does not know.
 
-    Exactly once has a point there that is the most delicate: the batch is decided, and nothing of it is committed. At
+    Exactly once has a point there that is the most critical: the batch is decided, and nothing of it is committed. At
     least once knows no decision, so it is the begin of the commit.
     """
     return [
@@ -247,7 +247,7 @@ class DriverProcess:
     Args:
         command: the command line.
         environment: variables beyond those of this process.
-        folder: where it runs, and has its temporary files: what is killed cannot tidy up.
+        folder: where it runs, and has its temporary files: what is killed cannot clean up.
         log: where its output goes, behind what is there already.
     """
 
@@ -281,7 +281,6 @@ class DriverProcess:
 
     @property
     def pid(self) -> int:
-        """Its process id."""
         return self._process.pid
 
     def try_wait(self, seconds: float) -> int | None:

@@ -55,7 +55,7 @@ KAFKA = NEWEST.jars
 class FetchTool:
     """A way to fetch: its name, the command to run, the files it wants written first, and where it keeps what it got.
 
-    What it got survives a failure, so that the next attempt need not begin anew, and goes with a success.
+    What it got is kept after a failure, so that the next attempt need not begin anew, and deleted after a success.
     """
 
     name: str

@@ -18,7 +18,7 @@ class Dependency:
 
     @classmethod
     def parse(cls, coordinate: str, *, transitive: bool = False) -> Dependency:
-        """Read ``organisation:name:version``."""
+        """Make a dependency from ``organisation:name:version``."""
         organisation, name, version = coordinate.split(":")
         return cls(organisation, name, version, transitive)
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The APIs this client speaks, as data. Names, types and versions follow Kafka's message definitions."""
+"""The APIs that this client uses, as data. Names, types and versions follow Kafka's message definitions."""
 
 from __future__ import annotations
 

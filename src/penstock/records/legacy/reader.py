@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reads message sets, magic 0 and 1, and believes nothing.
+"""Reads message sets, magic 0 and 1, and checks every field.
 
 What a peer or a damaged disk may put into a set ends in a ProtocolError that names the byte and the field.
 

@@ -14,8 +14,8 @@ Rules:
 6. A token that a broker has refused is fetched anew before the next authentication, unless it is quite new: it may have
    been revoked, and the provider must not be asked in haste.
 7. A failure is told once, not every ten seconds; that it is over is told as well.
-8. Nobody waits for a token, or for his turn, or logs, while he holds the lock. `close` and `refused` take no lock: the
-   I/O thread calls them, and so may a finalizer, on a thread that holds it.
+8. A thread that holds the lock waits neither for a token nor for its turn, and does not log. `close` and `refused` take
+   no lock: the I/O thread calls them, and so may a finalizer, on a thread that holds it.
 """
 
 from __future__ import annotations
@@ -52,21 +52,23 @@ _MECHANISM: Final = "OAUTHBEARER"
 _IDLE: Final = "the thread that fetches tokens for a client"
 
 
-def seconds_to_refresh(token: Token, settings: OAuthSettings, wall: float, chance: float) -> float | None:
+def seconds_to_refresh(
+    token: Token, settings: OAuthSettings, wall: float, random_fraction: float
+) -> float | None:
     """How long to wait before the next token is fetched; None where nobody knows when this one expires.
 
     Args:
         token: the one that was just fetched.
         settings: sasl.login.refresh.*.
         wall: now, in seconds since the epoch.
-        chance: between 0 and 1; spreads the clients of a cluster.
+        random_fraction: between 0 and 1; so the clients of a cluster fetch at different times.
     """
     expires_at = token.expires_at
     if expires_at is None:
         return None
     if expires_at <= wall:
         return RETRY_SECONDS
-    share = settings.refresh_window_factor + settings.refresh_window_jitter * chance
+    share = settings.refresh_window_factor + settings.refresh_window_jitter * random_fraction
     period, buffer = settings.refresh_min_period_seconds, settings.refresh_buffer_seconds
     if wall + period + buffer > expires_at:
         # Too short-lived for both: take a share of what is left.
@@ -76,7 +78,7 @@ def seconds_to_refresh(token: Token, settings: OAuthSettings, wall: float, chanc
     return max(min(preferred, expires_at - buffer) - wall, period, SHORTEST_WAIT)
 
 
-class TokenKeeper:
+class TokenRefresher:
     """The token of one client. Methods are called on any thread but the I/O thread, `refused` and `close` on any.
 
     Args:
@@ -84,7 +86,7 @@ class TokenKeeper:
         settings: when they are refreshed.
         patience: seconds that `token` waits at most.
         wall: the clock that expiries are compared with.
-        chance: a number between 0 and 1 at each call.
+        random_fraction: gives a number between 0 and 1 at each call.
         plan: when the next token is fetched.
         stuck_seconds: rule 5.
         quite_new_seconds: rule 6.
@@ -97,7 +99,7 @@ class TokenKeeper:
         patience: float,
         *,
         wall: Callable[[], float] = time.time,
-        chance: Callable[[], float] = random.random,
+        random_fraction: Callable[[], float] = random.random,
         plan: Callable[[Token, OAuthSettings, float, float], float | None] = seconds_to_refresh,
         stuck_seconds: float = STUCK_SECONDS,
         quite_new_seconds: float = QUITE_NEW_SECONDS,
@@ -106,14 +108,14 @@ class TokenKeeper:
         self._settings = settings
         self._patience = patience
         self._wall = wall
-        self._chance = chance
+        self._random_fraction = random_fraction
         self._plan = plan
         self._stuck_seconds = stuck_seconds
         self._quite_new_seconds = quite_new_seconds
         self._events = current()
         self._lock: Any = new_lock()
         # One for each thread that waits for a change, see `_listening`.
-        self._bells: list[Latch] = []
+        self._latches: list[Latch] = []
         self._closed = False  # written without the lock, and only once
         # The last that a broker did not accept. Written without the lock, by the I/O thread as well.
         self._refused: Token | None = None
@@ -126,7 +128,7 @@ class TokenKeeper:
         self._fetches = 0  # that have ended
         self._wanted = False  # a fetch, now
         self._fetching_since: float | None = None  # monotonic
-        self._generation = 0  # of who fetches; a stuck one has an older number
+        self._generation = 0  # of the thread that fetches; a stuck one has an older number
         self._running = False  # somebody of this generation fetches, or waits until the next fetch is due
         self._stuck = 0  # of older generations, and not back yet
         self._replacements = Replacements()
@@ -154,14 +156,14 @@ class TokenKeeper:
             self._fetch_once(here)
             self._leave(here)
         while True:
-            with self._listening() as bell:
+            with self._listening() as latch:
                 with self._lock:
                     if self._closed or self._fetches != seen:
                         return self._fetched_locked()
                     left = deadline - time.monotonic()
                     if left <= 0:
                         raise _error(self._late_locked())
-                bell.wait(left)
+                latch.wait(left)
 
     def _fetched_locked(self) -> Token:
         token = self._token
@@ -185,24 +187,24 @@ class TokenKeeper:
         self._source.stop()
 
     def _forget_if_closed(self) -> None:
-        """Called by `close`, and by who stores a token: it may have seen `_closed` before, and stored it afterwards."""
+        """Called by `close`, and by the thread that stores a token: it may have looked at `_closed` before."""
         if self._closed:
             self._token = self._refused = None
 
     @contextmanager
     def _listening(self) -> Iterator[Latch]:
         """What opens at the next change. The caller looks afterwards whether it is there already."""
-        bell = Latch()
-        self._bells.append(bell)
+        latch = Latch()
+        self._latches.append(latch)
         try:
-            yield bell
+            yield latch
         finally:
-            self._bells.remove(bell)
+            self._latches.remove(latch)
 
     def _ring(self) -> None:
         """Something has changed that others may wait for."""
-        for bell in self._bells.copy():
-            bell.set()
+        for latch in self._latches.copy():
+            latch.set()
 
     def _is_good_locked(self, token: Token) -> bool:
         if token.expires_at is None or token.has_expired(self._wall()):
@@ -247,7 +249,7 @@ class TokenKeeper:
         return None
 
     def _leave(self, generation: int) -> None:
-        """Who fetched will not do so again."""
+        """The thread that fetched will not do so again."""
         try:
             self._source.leave()
         finally:
@@ -278,7 +280,7 @@ class TokenKeeper:
         # Others count on this thread: a finalizer that runs here must not wait for what needs a token.
         with serving(_IDLE):
             while True:
-                with self._listening() as bell:
+                with self._listening() as latch:
                     with self._lock:
                         if self._closed or generation != self._generation:
                             return False
@@ -288,7 +290,7 @@ class TokenKeeper:
                             self._fetching_since = time.monotonic()
                             return True
                     # At most an hour: expiries are of the wall clock, which may jump, and waits have a limit.
-                    bell.wait(3600.0 if left is None else min(left, 3600.0))
+                    latch.wait(3600.0 if left is None else min(left, 3600.0))
 
     def _fetch_once(self, generation: int) -> float | None:
         token: Token | None = None
@@ -299,7 +301,7 @@ class TokenKeeper:
             failure = f"{self._source.name} gave no token that can be used: {error}"
         except NoTokenError as error:
             failure = str(error)
-        except BaseException as error:  # noqa: BLE001  # code of the user's: this thread outlives whatever it raises
+        except BaseException as error:  # noqa: BLE001  # code of the user's: this thread goes on, whatever it raises
             failure = f"{self._source.name} failed: {told(error)}"
         with self._lock:
             if generation != self._generation or self._closed:
@@ -322,7 +324,7 @@ class TokenKeeper:
         self._tell(before, failure, kept)
         if token is None:
             return RETRY_SECONDS
-        return self._plan(token, self._settings, self._wall(), self._chance())
+        return self._plan(token, self._settings, self._wall(), self._random_fraction())
 
     def _tell(self, before: str, failure: str, kept: Token | None) -> None:
         if not failure:
@@ -337,7 +339,7 @@ class TokenKeeper:
             text = "No new token for %s; the old one is good%s: %s"
             self._tell_failed(logging.WARNING, text, _MECHANISM, left, failure)
         else:
-            # Not louder: each authentication that needs one fails, and that is told where it is.
+            # Not at a higher level: each authentication that needs one fails, and that is told where it is.
             self._tell_failed(logging.INFO, "No token for %s: %s", _MECHANISM, failure)
 
     def _tell_failed(self, level: int, text: str, *args: str) -> None:

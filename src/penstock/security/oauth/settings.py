@@ -59,7 +59,7 @@ class OAuthSettings:
         refresh_window_jitter: sasl.login.refresh.window.jitter.
         refresh_min_period_seconds: sasl.login.refresh.min.period.seconds.
         refresh_buffer_seconds: sasl.login.refresh.buffer.seconds.
-        tls: how to talk to the provider: `ssl.*` inside the JAAS text, or librdkafka's https.ca.location and
+        tls: how to connect to the provider: `ssl.*` inside the JAAS text, or librdkafka's https.ca.location and
             https.ca.pem; None means that the certificates of the system are trusted.
         unsecured_subject: unsecuredLoginStringClaim_sub of the JAAS text. The token is not signed: for tests only.
         unsecured_lifetime_seconds: unsecuredLoginLifetimeSeconds of the JAAS text.

@@ -179,10 +179,10 @@ class UnsecuredSource:
         return token_from(f"{value}.", sub_claim=self._settings.sub_claim_name)
 
     def stop(self) -> None:
-        """Nothing to stop."""
+        """Do nothing: no request is under way."""
 
     def leave(self) -> None:
-        """Nothing to close."""
+        """Do nothing: there is nothing to close."""
 
 
 def _caller(provider: object, config: Password | None) -> Callable[[], Any]:

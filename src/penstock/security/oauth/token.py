@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A token, and what is checked before one is believed.
+"""A token, and what is checked before one is accepted.
 
 Only what the client needs is read out of a token: until when it is good, and whose it is. Its signature is for the
 broker to check. A token need not be a JWT; then its source says until when it is good, or nobody does.

@@ -90,10 +90,10 @@ class TokenFileSource:
         return token
 
     def stop(self) -> None:
-        """Nothing to stop."""
+        """Do nothing: no request is under way."""
 
     def leave(self) -> None:
-        """Nothing to close."""
+        """Do nothing: there is nothing to close."""
 
     def _stamp(self) -> tuple[int, int, int]:
         try:

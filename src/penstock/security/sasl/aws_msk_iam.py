@@ -38,11 +38,10 @@ class AwsMskIamCredentials:
         self._identities = AwsIdentities(self._aws, settings.token_provider)
 
     def mechanism(self, host: str) -> AwsMskIamMechanism:
-        """A new authentication."""
         return AwsMskIamMechanism(host, self._identities.find, self._aws.region)
 
     def close(self) -> None:
-        """Nothing to stop."""
+        """Do nothing: no thread and no file is open."""
 
     def __repr__(self) -> str:
         return "<AwsMskIamCredentials>"

@@ -2,8 +2,8 @@
 """GSSAPI (RFC 4752): Kerberos. Needs the package `gssapi`, which the extra of that name brings.
 
 The dialogue: tokens of Kerberos until both sides know each other; then the broker says which layers of protection it
-offers, and the client chooses none, which is all that Kafka knows: TLS protects instead. Each step may talk to the key
-distribution centre, so none is done on the I/O thread.
+offers, and the client chooses none, which is all that Kafka knows: TLS protects instead. Each step may send requests to
+the key distribution centre, so none is done on the I/O thread.
 
 After its last token a broker before 1.0 says nothing, so that one cannot be served.
 
@@ -92,11 +92,10 @@ class GssapiCredentials:
         self._tickets = KeptTickets()
 
     def mechanism(self, host: str) -> GssapiMechanism:
-        """A new authentication."""
         return GssapiMechanism(self._library, self._kerberos, host, self._tickets)
 
     def close(self) -> None:
-        """Nothing to stop."""
+        """Do nothing: no thread and no file is open."""
 
     def __repr__(self) -> str:
         return f"<GssapiCredentials of {self._kerberos.principal or 'the ticket cache'}>"
@@ -178,7 +177,7 @@ class GssapiMechanism:
         """The next token, the choice of the layer, or the end.
 
         Raises:
-            AuthenticationError: the broker is not believed, or offers nothing that Kafka knows.
+            AuthenticationError: the broker's proof is wrong, or it offers nothing that Kafka knows.
         """
         if len(challenge) > _MOST_BYTES:
             raise self._error(f"the broker sent {len(challenge)} bytes")

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The dialogue of SASL on one connection: which mechanism, then its tokens until both sides are satisfied.
 
-The version of SaslHandshake decides how tokens travel: after version 1 each one is a SaslAuthenticate request, after
-version 0 it is bare, and a broker that refuses it closes the connection without a word. So version 0 is used only where
-a broker does not list SaslAuthenticate (before 1.0).
+The version of SaslHandshake decides how tokens are sent: after version 1 each one is a SaslAuthenticate request, after
+version 0 it is bare, and a broker that refuses it closes the connection without an answer. So version 0 is used only
+where a broker does not list SaslAuthenticate (before 1.0).
 
 Every token gets one answer, also the last one. What a mechanism does may block, so it is done aside, unless the
 mechanism says that it does not.
@@ -99,7 +99,7 @@ class SaslHandshake:
         """Go on: the first token, the next one, or the end.
 
         Raises:
-            AuthenticationError: the broker refuses, or is not believed.
+            AuthenticationError: the broker refuses, or its proof is wrong.
         """
         if not self._agreed:
             self._check_handshake(body)

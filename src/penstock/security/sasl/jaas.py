@@ -176,7 +176,7 @@ class _Tokens:
         )
 
     def take(self) -> _Token:
-        """The next token."""
+        """Return the next token, and go on behind it."""
         self._skip_blanks_and_comments()
         start = self._at
         if start >= len(self._text):

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a mechanism of SASL is, and the register of those that are known.
 
-A mechanism has two objects. `Credentials` is made once for a client and lives as long as it does: derived keys and
+A mechanism has two objects. `Credentials` is made once for a client and kept as long as that: derived keys and
 tokens are kept there. For each authentication it makes a `Mechanism`, which is one dialogue and is then thrown away.
 
 A user adds a mechanism with `register_mechanism`, before a client is made. A mechanism may have five attributes more
@@ -46,7 +46,7 @@ class Mechanism(Protocol):
         ...
 
     def next(self, challenge: bytes) -> bytes | None:
-        """The answer to what the broker said; None when nothing is to be said, and the broker is believed. May block.
+        """The answer to what the broker said; None when nothing is to be said, and the broker is accepted. May block.
 
         Raises:
             AuthenticationError: the broker says something wrong, or cannot prove who it is.

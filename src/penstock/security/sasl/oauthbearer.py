@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from penstock.errors import AuthenticationError, ConfigError
-from penstock.security.oauth.refresh import TokenKeeper
+from penstock.security.oauth.refresh import TokenRefresher
 from penstock.security.oauth.settings import OAuthSettings
 from penstock.security.oauth.source import token_source
 from penstock.security.oauth.token import BadTokenError, Token, checked_extensions, read_claims
@@ -38,15 +38,14 @@ class OAuthBearerCredentials:
         except BadTokenError as error:
             raise ConfigError(f"the extensions of OAUTHBEARER: {error}", "sasl.jaas.config") from None
         source = token_source(oauth, settings.token_provider)
-        self._keeper = TokenKeeper(source, oauth, settings.token_timeout_ms / 1000)
+        self._refresher = TokenRefresher(source, oauth, settings.token_timeout_ms / 1000)
 
     def mechanism(self, host: str) -> OAuthBearerMechanism:  # the same for every broker
-        """A new authentication."""
-        return OAuthBearerMechanism(self._keeper, self._extensions)
+        return OAuthBearerMechanism(self._refresher, self._extensions)
 
     def close(self) -> None:
         """Stop refreshing the token."""
-        self._keeper.close()
+        self._refresher.close()
 
     def __repr__(self) -> str:
         return "<OAuthBearerCredentials>"
@@ -56,7 +55,7 @@ class OAuthBearerMechanism:
     """One dialogue.
 
     Args:
-        keeper: gives the token to show, and is told when a broker does not accept it.
+        refresher: gives the token to show, and is told when a broker does not accept it.
         extensions: those of the options. Those of the provider win.
         wall: seconds since the epoch.
     """
@@ -64,9 +63,9 @@ class OAuthBearerMechanism:
     name = _NAME
 
     def __init__(
-        self, keeper: TokenKeeper, extensions: dict[str, str], wall: Callable[[], float] = time.time
+        self, refresher: TokenRefresher, extensions: dict[str, str], wall: Callable[[], float] = time.time
     ) -> None:
-        self._keeper = keeper
+        self._refresher = refresher
         self._extensions = extensions
         self._wall = wall
         self._token: Token | None = None
@@ -96,7 +95,7 @@ class OAuthBearerMechanism:
         Raises:
             AuthenticationError: there is none.
         """
-        token = self._token = self._keeper.token()
+        token = self._token = self._refresher.token()
         self.user = token.principal
         pairs = [f"auth=Bearer {token.value}"]
         pairs += [f"{name}={value}" for name, value in {**self._extensions, **token.extensions}.items()]
@@ -123,7 +122,7 @@ class OAuthBearerMechanism:
     def refused(self) -> None:
         """The broker does not accept the token; some say so in JSON first, and some at once."""
         if self._token is not None:
-            self._keeper.refused(self._token)
+            self._refresher.refused(self._token)
 
     def __repr__(self) -> str:
         return f"<OAuthBearerMechanism of {self.user!r}>"

@@ -332,7 +332,7 @@ def _source(endpoint: str | None, *, has_provider: bool) -> str:
 
 
 def _endpoint_tls(given: Mapping[str, Any], login: _Login) -> TlsSettings | None:
-    """How to talk to the token endpoint: as ssl.* inside the JAAS text say it, or librdkafka's https.*."""
+    """How to connect to the token endpoint: as ssl.* inside the JAAS text say it, or librdkafka's https.*."""
     written = {here: name for name, here in _ENDPOINT_TRUST if name in given}
     found = {here: given[name] for here, name in written.items()}
     for name in login.options:

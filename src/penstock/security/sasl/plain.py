@@ -56,7 +56,6 @@ class PlainCredentials:
         self._user, _ = user_and_password(settings)
 
     def mechanism(self, host: str) -> PlainMechanism:  # the same for every broker
-        """A new authentication."""
         password = self._settings.password
         reads_anew = self._settings.read_login is not None or (password is not None and password.is_read_anew)
         return PlainMechanism(self._user, self._login, blocks=reads_anew)
@@ -65,7 +64,7 @@ class PlainCredentials:
         return user_and_password(self._settings)
 
     def close(self) -> None:
-        """Nothing to stop."""
+        """Do nothing: no thread and no file is open."""
 
     def __repr__(self) -> str:
         return f"<PlainCredentials of {self._user!r}>"

@@ -3,8 +3,8 @@
 
 Rules:
 1. The password is used as it is, in UTF-8: brokers do not prepare it (SASLprep), so neither is it done here.
-2. What the broker says is checked before anything is computed from it. Too few iterations would let an impostor guess
-   the password from the proof; too many would keep this machine busy for as long as it likes.
+2. What the broker says is checked before anything is computed from it. Too few iterations would let a false broker
+   guess the password from the proof; too many would keep this machine busy for as long as it likes.
 3. The broker must prove that it knows the password as well, or the authentication fails although it was satisfied.
 4. Keys are derived once for each salt and number of iterations, and kept by the client: a new connection, or a new
    authentication on an old one, then costs nothing. Deriving blocks, so a mechanism is never run on the I/O thread.
@@ -82,7 +82,6 @@ class ScramCredentials:
         self._keys: dict[tuple[bytes, bytes, int], ScramKeys] = {}  # the oldest first; under the lock
 
     def mechanism(self, host: str) -> ScramMechanism:  # the same for every broker
-        """A new authentication."""
         return ScramMechanism(
             self._name, self._user, self._hash_name, self.login, token_auth=self._token_auth
         )
@@ -122,7 +121,7 @@ class ScramCredentials:
         return known
 
     def close(self) -> None:
-        """Nothing to stop."""
+        """Do nothing: no thread and no file is open."""
 
     def __repr__(self) -> str:
         return f"<ScramCredentials of {self._user!r}>"

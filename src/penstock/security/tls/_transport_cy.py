@@ -1,22 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
 """TLS over another transport, without blocking: OpenSSL works on two buffers in memory, and the bytes are moved here.
 
-Compiled if possible: a lone record passes it twice, and finds its code cold.
+Compiled if possible: a single record passes it twice, and its code is not in the processor's cache.
 
 Rules:
 1. Few large calls. Each call into OpenSSL gives up the interpreter lock, and beside a busy thread may wait milliseconds
    to get it back. So all that is given to `send_some` is encrypted by one call and written by one more, and a read
    ends when the buffer is empty (an attribute), not when OpenSSL says so (a call).
 2. `send_some` reports bytes when their ciphertext is with the operating system, and not before: who calls it asks for
-   room to write only while it believes that something is left. Until then it reports 0, and the same buffers are
+   room to write only while something is left by this count. Until then it reports 0, and the same buffers are
    given again; they are not encrypted a second time.
 3. Bytes that were read count. An error met behind them is told by the next read.
 4. An alert before the first byte of the application is a refusal: in TLS 1.3 the client's handshake has ended when the
    broker looks at its certificate. It may show as a failed write, so that is followed by a read.
 5. A peer that closes without saying so (no close_notify) has closed: Kafka's frames have lengths, so that nothing can
    be cut off unseen.
-6. A listener without TLS closes when it is spoken to in TLS; so does one that is going down, but not again and again.
-   So a peer that has never spoken TLS, and closes for the third time in place of an answer, refuses it.
+6. A listener without TLS closes when a client begins TLS; so does one that is going down, but not again and again.
+   So a peer that has never answered in TLS, and closes for the third time in place of an answer, refuses it.
 
 Owned by the I/O thread.
 """
@@ -249,7 +249,7 @@ class TlsTransport:
 
     @cython.cfunc
     def _flush(self) -> cython.bint:
-        """Hand over ciphertext; whether all of it is gone."""
+        """Pass ciphertext to the inner transport; return whether all of it was written."""
         sent: cython.Py_ssize_t
         while True:
             if not self._ciphertext:
@@ -263,7 +263,7 @@ class TlsTransport:
 
     @cython.cfunc
     def _try_flush(self) -> Any:
-        """Hand over what fits, where it does not matter whether the peer gets it."""
+        """Write what fits, where it does not matter whether the peer gets it."""
         try:
             self._flush()
         except OSError:
@@ -349,13 +349,13 @@ class TlsTransport:
         return self._inner.fileno()
 
     def close(self) -> None:
-        """Say goodbye, if that can be done at once, and close."""
+        """Send close_notify, if that can be done at once, and close."""
         if self._connected and not self._ciphertext:
             self._connected = False
             try:
                 self._object.unwrap()  # writes close_notify; the answer is not waited for
             except OSError:
-                pass  # it is said, or nobody is there to hear it
+                pass  # close_notify is sent, or the peer has gone
             self._try_flush()
         self._inner.close()
 

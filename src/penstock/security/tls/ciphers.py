@@ -26,7 +26,7 @@ TLS_1_3: Final = (
     "TLS_AES_128_CCM_8_SHA256",
 )
 
-# The suites of TLS 1.2 that brokers have. What is missing is broken, or used nowhere.
+# The suites of TLS 1.2 that brokers have. What is missing is insecure, or used by no broker.
 TLS_1_2: Final = {
     "TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384": "ECDHE-ECDSA-AES256-GCM-SHA384",
     "TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256": "ECDHE-ECDSA-AES128-GCM-SHA256",

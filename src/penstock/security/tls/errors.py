@@ -136,7 +136,7 @@ def lost_error(error: ConnectionError) -> TlsLostError:
 
 
 def hung_up_error(times: int) -> TlsRefusedError:
-    """A peer that has never spoken TLS closed the connection in place of an answer, so many times."""
+    """A peer that has never answered in TLS closed the connection in place of an answer, so many times."""
     return TlsRefusedError(
         f"the peer closed the connection during the TLS handshake, {times} times without a single byte",
         "A listener that does not speak TLS does that: check the port, or set security.protocol to PLAINTEXT, or to "

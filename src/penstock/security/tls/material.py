@@ -30,7 +30,7 @@ class StoreError(ValueError):
 
 
 class Certificate(NamedTuple):
-    """A certificate, as bytes that nobody has looked at yet.
+    """A certificate, as bytes that were not parsed yet.
 
     Attributes:
         place: where in the store it is: "block 2 (line 31)", "alias 'ca'".

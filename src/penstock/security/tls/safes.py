@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """How much work a PKCS#12 store asks for, also where that stands in its encrypted parts.
 
-A store is a row of safes, in the clear or encrypted, and each safe is a row of bags. A bag may hold a key with a count
-of rounds of its own. The package `cryptography` decrypts all of them in one call, which nobody can interrupt. So the
-encrypted safes are opened here first, and only looked at. What cannot be opened here is refused.
+A store is a sequence of safes, in the clear or encrypted, and each safe is a sequence of bags. A bag may hold a key
+with a count of rounds of its own. The package `cryptography` decrypts all of them in one call, which nobody can
+interrupt. So the encrypted safes are opened here first, and only looked at. What cannot be opened here is refused.
 """
 
 from __future__ import annotations

@@ -276,7 +276,7 @@ def forget_records(sink_key: str, execution: Execution | None = None) -> list[Ke
 def parse_key(raw: bytes | None) -> Key | None:
     """A record's key, taken apart; None for what is not of this format, or somebody else's.
 
-    It is believed only if it is, byte for byte, what `Key.encode` gives: compaction compares bytes, too.
+    It counts only if it is, byte for byte, what `Key.encode` gives: compaction compares bytes, too.
     """
     try:
         fields = Fields.parse(raw or b"")

@@ -12,7 +12,7 @@ Rules:
 2. Owner, chunk and decision count from transactions only. A plain record counts where it is a fact: the name of a
    sink, and that a decision is done.
 3. A plain tombstone counts for the chunks of a decision that is done or was replaced; and for everything of a one-off
-   run, unless a decision of it is not done: such a run is forgotten as a whole. That it is one-off is believed of a
+   run, unless a decision of it is not done: such a run is forgotten as a whole. That it is one-off is assumed of a
    claim whose name is the sink's own: the key is made of it, so nobody can make a streaming query's sink one.
 4. Of each key the latest value counts, as compaction would leave it, so that it makes no difference how far compaction
    has come. A plain record that does not count may still have made compaction remove the one before it: where there is
@@ -45,7 +45,7 @@ class SinkView(NamedTuple):
     """One sink, as the log has it.
 
     Attributes:
-        claim: its name; None when the log has never heard of it.
+        claim: its name; None when the log does not have it.
         decision: the latest one; with its handles unless it is done.
         done: whether that decision is done.
         deciding: there are records in a transaction that has no end yet.
@@ -60,7 +60,7 @@ class SinkView(NamedTuple):
 
     @property
     def is_one_off(self) -> bool:
-        """Whether nobody will ask for the run again: believed of a name that is the sink's own (rule 3)."""
+        """Whether nobody will ask for the run again: assumed of a name that is the sink's own (rule 3)."""
         return self.claim is not None and _is_one_off(self.claim, self.sink_key)
 
     @property
@@ -254,7 +254,7 @@ class LogContents:
     # ---- plain records
 
     def _count_facts(self, facts: list[_Found]) -> None:
-        """Take in plain records. The tombstones of a batch belong together: the first must not speak for the next."""
+        """Take in plain records. The tombstones of a batch belong together: one must not change what the next means."""
         for fact in facts:
             if fact.value is not None:
                 self._count_if(_why_value_does_not_count(fact), fact)

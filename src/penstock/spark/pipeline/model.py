@@ -120,7 +120,7 @@ class SparkSettings:
 
 @dataclass(frozen=True, repr=False)
 class Pipeline:
-    """A whole definition."""
+    """A pipeline, with all that its definition says."""
 
     name: str
     source: Source

@@ -139,7 +139,7 @@ class PipelineRun:
                 self._bring_to_stop(write, lines)
             write.finish()
         except BaseException as error:
-            # The view may have failed, and not the write: it does not go on unattended.
+            # The view may have failed, and not the write: it does not go on without a view.
             notes = self._attempt(lambda: self._end(write), "the write could not be stopped, and may go on")
             runs_on = bool(notes)
             if not isinstance(error, Exception):

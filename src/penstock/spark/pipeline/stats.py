@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a running pipeline has done so far: batches, rows, bytes, failed expectations, offsets, producers.
 
-Two sources feed it: what Spark counts (its progress and observations), and a file to which the sink appends one line
+It has two sources: what Spark counts (its progress and observations), and a file to which the sink appends one line
 of JSON for each batch that it has committed. The second is missing where the driver is on another machine, and a line
 of it may be damaged, by a full disk for example; everything here then knows less, and nothing fails.
 """
@@ -113,7 +113,7 @@ class RunStats:
 
     @property
     def dropped(self) -> int:
-        """Rows sent nowhere."""
+        """Rows that were sent to no topic."""
         return sum(batch.dropped for batch in self.batches)
 
     @property
@@ -234,7 +234,7 @@ class ProgressReader:
         if self._key(latest) == self._last:
             return 0
         news = [latest]
-        # The list is dear to fetch, and needed only where batches were missed between two looks.
+        # The list takes long to fetch, and is needed only where batches were missed between two looks.
         first = 0 if self._last is None else self._last[0] + 1
         if latest["batchId"] > first:
             news = [json.loads(progress.json) for progress in query.recentProgress]

@@ -28,7 +28,7 @@ class Table:
 
     @property
     def name(self) -> str:
-        """As in the file's header."""
+        """The table's name, as its header in the file has it."""
         return ".".join(str(key) for key in self._path)
 
     def refuse(self, key: str | None, problem: str) -> NoReturn:

@@ -24,7 +24,7 @@ class View(Protocol):
     """Shows a run while it goes on."""
 
     def start(self, stats: RunStats) -> None:
-        """The run begins."""
+        """Show that the run begins."""
         ...
 
     def update(self, stats: RunStats, now: float, words: str) -> None:
@@ -49,16 +49,16 @@ def open_view(stream: TextIO, *, wanted: bool = True) -> View:
 
 
 class NoView:
-    """Shows nothing."""
+    """A View that shows nothing."""
 
     def start(self, stats: RunStats) -> None:
-        """Do nothing."""
+        """Show nothing."""
 
     def update(self, stats: RunStats, now: float, words: str) -> None:
-        """Do nothing."""
+        """Show nothing."""
 
     def finish(self, stats: RunStats) -> None:
-        """Do nothing."""
+        """Show nothing."""
 
 
 class LineView:
@@ -70,7 +70,7 @@ class LineView:
         self._shown = 0  # batches that lines have told of
 
     def start(self, stats: RunStats) -> None:
-        """Say what begins."""
+        """Write a line that says what begins."""
         pipeline = stats.pipeline
         kind = "streaming" if pipeline.source.streaming else "batch"
         self._write(
@@ -78,14 +78,14 @@ class LineView:
         )
 
     def update(self, stats: RunStats, now: float, words: str) -> None:
-        """A line, if there is news and the last one is old enough."""
+        """A line, if something has changed and the last line is old enough."""
         del words
         if len(stats.batches) > self._shown and now >= self._next:
             self._next = now + _LINE_EVERY
             self._tell(stats, now)
 
     def finish(self, stats: RunStats) -> None:
-        """The line that is still due."""
+        """Write the line that is still due."""
         if len(stats.batches) > self._shown:
             self._tell(stats, stats.finished or stats.started)
 
@@ -125,16 +125,16 @@ class RichView:
         self._live = Live(console=Console(file=stream), transient=True, refresh_per_second=4)
 
     def start(self, stats: RunStats) -> None:
-        """Begin to draw."""
+        """Draw the table for the first time."""
         self._live.update(draw(stats, stats.started, "starting"))
         self._live.start()
 
     def update(self, stats: RunStats, now: float, words: str) -> None:
-        """Draw again."""
+        """Draw the table again."""
         self._live.update(draw(stats, now, words))
 
     def finish(self, stats: RunStats) -> None:
-        """Take the table away."""
+        """Remove the table."""
         del stats
         self._live.stop()
 

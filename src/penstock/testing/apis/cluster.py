@@ -34,7 +34,7 @@ def handle_api_versions(request: ApiRequest) -> Body:
     Behaviour:
     - Tells the ranges of the release, and the cluster's finalized features with their epoch.
     - A version that is not known is answered in version 0 with UNSUPPORTED_VERSION and the range of this API alone,
-      so that the client can ask again; before 2.4 without that range. 0.9 does not know the API, and is silent.
+      so that the client can ask again; before 2.4 without that range. 0.9 does not know the API, and does not answer.
     - A software name or version that is empty or has odd characters is INVALID_REQUEST.
 
     Version notes:
@@ -66,7 +66,6 @@ def handle_api_versions(request: ApiRequest) -> Body:
 
 
 def refuse_api_versions(request: ApiRequest, code: int) -> Body:
-    """Say no."""
     return {"error_code": code, "api_keys": []}
 
 
@@ -79,7 +78,7 @@ def unknown_version_answer(release: Release) -> bytes:
 
 def _api_rows(release: Release, *, telemetry: bool = False) -> list[Body]:
     ranges = dict(release.ranges)
-    if telemetry:  # a broker that has nobody to give it to does not offer to take it
+    if telemetry:  # a broker without a receiver of telemetry does not offer the API
         ranges |= {api.key: (api.min_version, api.max_version) for api in TELEMETRY}
     return [
         {"api_key": key, "min_version": low, "max_version": high}
@@ -236,7 +235,7 @@ def handle_find_coordinator(request: ApiRequest) -> Body:
 
 
 def refuse_find_coordinator(request: ApiRequest, code: int) -> Body:
-    """Say no for every key."""
+    """Answer with the error code for every key."""
     return _coordinators(request, code)
 
 

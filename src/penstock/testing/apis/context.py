@@ -117,18 +117,18 @@ class Pending:
     try_answer: Callable[[float], Body | None]
 
 
-class Silence(Enum):
-    """No answer at all."""
+class NoAnswer(Enum):
+    """Why a request gets no answer, and what becomes of the connection."""
 
     KEEP = "the request wants none"
     CLOSE = "the connection is closed"
 
 
-Answer = Body | Pending | Silence
+Answer = Body | Pending | NoAnswer
 
 
 class Handler(NamedTuple):
-    """The two functions of an API."""
+    """The functions of one API: the one that handles a request, and the one that answers with an error."""
 
     handle: Callable[[ApiRequest], Answer]
     refuse: Callable[[ApiRequest, int], Body]

@@ -54,7 +54,7 @@ def handle_txn_offset_commit(request: ApiRequest) -> Body:
 
 
 def refuse_txn_offset_commit(request: ApiRequest, code: int) -> Body:
-    """Say no for every partition."""
+    """Answer with the error code for every partition."""
     return _committed(request, {key: code for key, _ in _offset_rows(request)})
 
 
@@ -154,7 +154,7 @@ def handle_offset_fetch(request: ApiRequest) -> Body:
 
 
 def refuse_offset_fetch(request: ApiRequest, code: int) -> Body:
-    """Say no for every group."""
+    """Answer with the error code for every group."""
     return _fetched(request, code)
 
 

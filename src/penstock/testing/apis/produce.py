@@ -39,7 +39,7 @@ from penstock.error_codes import ErrorCode
 from penstock.protocol.messages.produce import FIRST_VERSION_WITH_BATCHES
 from penstock.records.format import MAGIC, MAGIC_AT, Buffer
 from penstock.records.reader import RecordBatch
-from penstock.testing.apis.context import Answer, ApiRequest, Body, Pending, Silence
+from penstock.testing.apis.context import Answer, ApiRequest, Body, NoAnswer, Pending
 from penstock.testing.batches import check_batch, looks_numbered, looks_transactional
 from penstock.testing.message_sets import Plain, as_batch, as_stored, records_of_set
 from penstock.testing.producer_state import SequenceRules
@@ -84,10 +84,10 @@ class _Result:
 
 
 def handle(request: ApiRequest) -> Answer:
-    """Append the batches."""
+    """Append the batches of a Produce request, and answer it."""
     acks = request.body["acks"]
     if _closes_for_sets(request):
-        return Silence.CLOSE
+        return NoAnswer.CLOSE
     if not _may_write_transactions(request):
         return refuse(request, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
     if not _may_write_numbered(request):
@@ -100,7 +100,7 @@ def handle(request: ApiRequest) -> Answer:
     ]
     flat = [result for topic_results in results for result in topic_results]
     if acks == 0:
-        return Silence.CLOSE if any(result.code for result in flat) else Silence.KEEP
+        return NoAnswer.CLOSE if any(result.code for result in flat) else NoAnswer.KEEP
     if acks == 1:
         return _answer(request, results)
     deadline = request.now + request.body["timeout_ms"] / 1000
@@ -118,7 +118,7 @@ def handle(request: ApiRequest) -> Answer:
 
 
 def refuse(request: ApiRequest, code: int) -> Body:
-    """Say no for every partition."""
+    """Answer with the error code for every partition."""
     results = [
         [_Result(row["index"], code=code) for row in topic_row["partition_data"]]
         for topic_row in request.body["topic_data"]

@@ -54,7 +54,7 @@ def handle_fetch(request: ApiRequest) -> Answer:
 
 
 def refuse_fetch(request: ApiRequest, code: int) -> Body:
-    """Say no for every partition."""
+    """Answer with the error code for every partition."""
     return {
         "session_id": 0,
         "responses": [
@@ -165,7 +165,7 @@ def handle_list_offsets(request: ApiRequest) -> Body:
 
 
 def refuse_list_offsets(request: ApiRequest, code: int) -> Body:
-    """Say no for every partition."""
+    """Answer with the error code for every partition."""
     return _offsets(request, code)
 
 

@@ -23,7 +23,6 @@ def handle_sasl_handshake(request: ApiRequest) -> Body:
 
 
 def refuse_sasl_handshake(request: ApiRequest, code: int) -> Body:
-    """Say no."""
     return {"error_code": code, "mechanisms": _mechanisms(request)}
 
 
@@ -50,7 +49,6 @@ def handle_sasl_authenticate(request: ApiRequest) -> Body:
 
 
 def refuse_sasl_authenticate(request: ApiRequest, code: int) -> Body:
-    """Say no."""
     return {"error_code": code, "error_message": None, "auth_bytes": b"", "session_lifetime_ms": 0}
 
 

@@ -33,7 +33,6 @@ def handle_get_telemetry_subscriptions(request: ApiRequest) -> Body:
 
 
 def refuse_get_telemetry_subscriptions(_request: ApiRequest, code: int) -> Body:
-    """Say no."""
     return {
         "throttle_time_ms": 0, "error_code": code, "client_instance_id": ZERO_UUID, "subscription_id": 0,
         "accepted_compression_types": [], "push_interval_ms": 0, "telemetry_max_bytes": 0,
@@ -74,5 +73,5 @@ def handle_push_telemetry(request: ApiRequest) -> Body:
 
 
 def refuse_push_telemetry(_request: ApiRequest, code: int) -> Body:
-    """Say no, or yes."""
+    """Answer PushTelemetry with an error code."""
     return {"throttle_time_ms": 0, "error_code": code}

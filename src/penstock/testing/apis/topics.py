@@ -41,7 +41,7 @@ def handle_create_topics(request: ApiRequest) -> Body:
 
 
 def refuse_create_topics(request: ApiRequest, code: int) -> Body:
-    """Say no for every topic."""
+    """Answer with the error code for every topic."""
     return {"topics": [{"name": row["name"], "error_code": code} for row in request.body["topics"]]}
 
 
@@ -119,7 +119,7 @@ def handle_describe_configs(request: ApiRequest) -> Body:
 
 
 def refuse_describe_configs(request: ApiRequest, code: int) -> Body:
-    """Say no for every resource."""
+    """Answer with the error code for every resource."""
     return {"results": [_named_resource(row, error_code=code) for row in request.body["resources"]]}
 
 

@@ -50,7 +50,6 @@ def handle_init_producer_id(request: ApiRequest) -> Body:
 
 
 def refuse_init_producer_id(request: ApiRequest, code: int) -> Body:
-    """Say no."""
     return {"error_code": code, "producer_id": -1, "producer_epoch": -1}
 
 
@@ -93,7 +92,7 @@ def handle_add_partitions_to_txn(request: ApiRequest) -> Body:
 
     Version notes:
     - 2: PRODUCER_FENCED, which was INVALID_PRODUCER_EPOCH before. 3: flexible. 4 and 5 are for brokers and not
-      spoken here.
+      implemented here.
     """
     body = request.body
     transactional_id = body["v3_and_below_transactional_id"]
@@ -110,7 +109,7 @@ def handle_add_partitions_to_txn(request: ApiRequest) -> Body:
 
 
 def refuse_add_partitions_to_txn(request: ApiRequest, code: int) -> Body:
-    """Say no for every partition."""
+    """Answer with the error code for every partition."""
     return _added(request, dict.fromkeys(_wanted_partitions(request), code))
 
 
@@ -174,7 +173,6 @@ def handle_add_offsets_to_txn(request: ApiRequest) -> Body:
 
 
 def refuse_add_offsets_to_txn(request: ApiRequest, code: int) -> Body:
-    """Say no."""
     return {"error_code": code}
 
 
@@ -222,7 +220,6 @@ def handle_end_txn(request: ApiRequest) -> Body:
 
 
 def refuse_end_txn(request: ApiRequest, code: int) -> Body:
-    """Say no."""
     return {"error_code": code}
 
 
@@ -258,7 +255,7 @@ def handle_describe_transactions(request: ApiRequest) -> Body:
 
 
 def refuse_describe_transactions(request: ApiRequest, code: int) -> Body:
-    """Say no for every id."""
+    """Answer with the error code for every transactional id."""
     return {"transaction_states": [_not_described(name, code) for name in request.body["transactional_ids"]]}
 
 
@@ -343,7 +340,6 @@ def handle_list_transactions(request: ApiRequest) -> Body:
 
 
 def refuse_list_transactions(request: ApiRequest, code: int) -> Body:
-    """Say no."""
     return {"error_code": code, "unknown_state_filters": [], "transaction_states": []}
 
 

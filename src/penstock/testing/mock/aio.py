@@ -348,4 +348,4 @@ class _Call:
             tell_of_callback(ON_DELIVERY_RAISED, error, self._metadata.topic_partition)
 
     def drop(self) -> None:
-        """The loop has ended."""
+        """Forget the callback, because the loop has ended."""

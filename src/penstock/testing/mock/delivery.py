@@ -162,7 +162,7 @@ class MockDelivery:
 
     def __await__(self) -> Generator[Any, None, RecordMetadata]:
         if not self.done():
-            from penstock._loops import until  # who awaits nothing needs no event loop
+            from penstock._loops import until  # a program that awaits nothing needs no event loop
 
             yield from until(_Outcome(self))
         return self.result(0)
@@ -178,7 +178,7 @@ class MockDelivery:
 
 
 def _no_look(_: object) -> None:
-    """Nobody counts who has learnt of the outcome of a mock's record."""
+    """A mock does not note which outcomes were looked at."""
 
 
 class _Outcome(NamedTuple):
@@ -192,7 +192,7 @@ class _Outcome(NamedTuple):
         self.delivery._add_follower(waiting.follower)
 
     def quit(self, waiting: Any) -> None:
-        """Nobody waits any more."""
+        """Remove a task that does not wait any more."""
         self.delivery._take(waiting.follower)
 
 

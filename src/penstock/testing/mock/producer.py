@@ -271,7 +271,7 @@ class MockProducer:
         return self._topics.partitions_for(topic)
 
     def client_instance_id(self, timeout: float) -> uuid.UUID:
-        """An id of this producer's own; there is nobody to wait for."""
+        """An id of this producer's own; it is there at once."""
         check_limit(timeout, required=True)
         with self._lock:
             self._check_open_locked()

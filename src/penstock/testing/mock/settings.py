@@ -106,7 +106,7 @@ class InjectedErrors:
         raise error
 
     def clear(self) -> None:
-        """Let all calls work again."""
+        """Remove all injected errors."""
         self._errors.clear()
 
 

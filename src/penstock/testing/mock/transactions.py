@@ -65,7 +65,6 @@ class MockTransactions:
             raise IllegalStateError("begin_transaction(): a transaction is open already; commit or abort it")
 
     def begin(self) -> None:
-        """Open a transaction."""
         self.in_transaction = True
 
     def check_send(self) -> None:

@@ -34,7 +34,7 @@ _HASHES: Final = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}
 
 
 class Admission(Enum):
-    """What becomes of a request."""
+    """What is done with a request."""
 
     TAKEN = auto()
     ILLEGAL = auto()  # answered with ILLEGAL_SASL_STATE, then the connection ends
@@ -96,7 +96,7 @@ class Authentication:
         return self._security.acl(self.user)
 
     def note_certificate(self, name: str) -> None:
-        """The client has shown a certificate of that name. It is who it is, unless SASL says more."""
+        """The client has shown a certificate of that name. That is the user, unless SASL names another one."""
         if not self._security.uses_sasl:
             self.user = name
 

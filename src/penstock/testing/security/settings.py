@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How the fake brokers want to be talked to: in the clear or by TLS, and by whom."""
+"""How clients must connect to the fake brokers: in the clear or by TLS, and by whom."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class FakeSecurity:
         wants_certificate: a client must have one that the fake cluster's authority has signed.
         session_seconds: how long an authentication is good for; 0 is for ever. Tokens have an end of their own.
         scram_iterations: as each user's credential has it.
-        wrong_signature: prove with SCRAM what is not true, as an impostor would.
+        wrong_signature: prove with SCRAM what is not true, as a false broker would.
         tls: the brokers' side of TLS; None uses the certificates that come with this package.
 
     Raises:

@@ -213,7 +213,7 @@ class _HeadersGetter(Getter[Any]):
         return found or None
 
     def keys(self, carrier: Any) -> list[str]:
-        """All names."""
+        """Return the names of all headers."""
         return [name for name, _ in carrier]
 
 

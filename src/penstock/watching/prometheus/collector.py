@@ -63,7 +63,7 @@ class ProducerCollector:
         self._shown: dict[str, MetricsSource] = {}  # by the client id that is shown; copies of it are atomic
 
     def start(self, source: MetricsSource) -> None:
-        """A producer was made."""
+        """Show the metrics of a producer that was made."""
         self._forget_ended()
         number, shown = 1, source.client_id
         while self._shown.setdefault(shown, source) is not source:  # one step: others may start meanwhile
@@ -82,7 +82,7 @@ class ProducerCollector:
                 )  # fmt: skip
 
     def stop(self, source: MetricsSource) -> None:
-        """A producer is closed."""
+        """Show the metrics of a producer no more, because it is closed."""
         for shown, known in list(self._shown.items()):
             if known is source:
                 self._shown.pop(shown, None)

@@ -244,14 +244,14 @@ def test_the_error_of_a_call_does_not_keep_the_caller_alive(code):
     rig.deliver(rig.send("t", b"a", partition=0))
     rig.script(END_TXN, code)
 
-    class Belongings:
+    class CallersObject:
         pass
 
-    def caller() -> weakref.ref[Belongings]:
-        belongings = Belongings()
+    def caller() -> weakref.ref[CallersObject]:
+        kept = CallersObject()
         with pytest.raises(KafkaError):
             rig.commit()
-        return weakref.ref(belongings)
+        return weakref.ref(kept)
 
     gone = caller()
     gc.collect()
