@@ -6,7 +6,7 @@ from __future__ import annotations
 import pytest
 
 from penstock.producer.io.metric_names import LEAVING_REASONS
-from penstock.watching.glass_box.following import _REASONS, Way
+from penstock.watching.glass_box.following import _REASONS, FollowedRecord
 
 
 def test_the_reasons_with_a_sentence_are_those_of_the_metrics() -> None:
@@ -16,7 +16,7 @@ def test_the_reasons_with_a_sentence_are_those_of_the_metrics() -> None:
 
 @pytest.mark.parametrize("number", range(len(LEAVING_REASONS)), ids=LEAVING_REASONS)
 def test_the_way_of_a_record_says_why_its_batch_left(number: int) -> None:
-    way = Way(1, "t", begun=0.0)
+    way = FollowedRecord(1, "t", begun=0.0)
     way.left = {
         "left_by": number,
         "drained_at": 2.0,
