@@ -12,6 +12,11 @@ from collections.abc import Iterable
 from typing import Any, Final
 
 _MAX_TEXT_BYTES = 32_767  # the length of a text is a 16-bit number in most requests
+# What a topic's name may be, for errors.
+TOPIC_RULE: Final = (
+    "a topic's name has 1 to 249 letters (a-z, A-Z), digits, dots, underscores and hyphens, and is neither '.' nor "
+    "'..'"
+)
 _TOPIC_NAME: Final = re.compile(r"(?!\.{1,2}\Z)[A-Za-z0-9._-]{1,249}")
 
 
