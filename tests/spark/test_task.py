@@ -213,7 +213,7 @@ def test_a_transaction_with_another_number_of_records_is_not_handed_over(
         self._producer.send("orders", b"of another transaction")
 
     monkeypatch.setattr(PartitionSender, "send", send_one_more)
-    with pytest.raises(SinkError, match="holds 2 records, but 1 rows were sent"):
+    with pytest.raises(SinkError, match="holds 2 records, but 1 row was sent"):
         write_exactly_once(settings, made, SparkTask(0, QUERY, 0), [batch("a")])
     with kafka.locked() as cluster:
         assert [entry for entry in cluster.transactions if entry.state is TxnState.ONGOING] == []

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from penstock import _compiled
+from penstock._counted import counted
 from penstock._redaction import shown_option
 from penstock.cli import lines, progress, reach
 from penstock.cli.load import LatencyHistogram, LatencySummary, Load, Pacer, Stats, SystemPacer, send_all
@@ -23,7 +24,6 @@ from penstock.cli.options import (
     add_producer_arguments,
     add_watch_argument,
     close_producer,
-    counted,
     producer_config,
     tell_pages,
 )
@@ -169,7 +169,8 @@ def result_of(stats: Stats, seconds: float, cpu_seconds: float) -> Result:
 def result_text(result: Result) -> str:
     """One line, in the words of Kafka's tool."""
     rate, megabytes = result.records_per_second, result.mb_per_second
-    text = f"{result.acknowledged} records sent, {rate:.1f} records/sec ({megabytes:.2f} MB/sec)"
+    records = "record" if result.acknowledged == 1 else "records"
+    text = f"{result.acknowledged} {records} sent, {rate:.1f} records/sec ({megabytes:.2f} MB/sec)"
     return f"{text}{latency_text(result.latency)}."
 
 

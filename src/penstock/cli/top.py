@@ -15,8 +15,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import SplitResult, urlencode, urlsplit
 
+from penstock._counted import counted
 from penstock._escaping import escaped
-from penstock.cli.options import CommandError, counted
+from penstock.cli.options import CommandError
 
 if TYPE_CHECKING:
     from penstock.cli.options import SubParsers

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pyspark.sql.datasource import WriterCommitMessage
 
+from penstock._counted import counted
 from penstock._events import ClientEvents, Event, tell
 from penstock.errors import (
     BadRowsError,
@@ -318,15 +319,17 @@ class PartitionSender:
             cause = f"the broker refused {_reasons(refused[:_NAMED_ROWS], first_row)}"
         lost = sum(entry.count for entry in error.report.errors)
         return KafkaError(
-            f"{lost} rows of partition {self._spark_partition} of the DataFrame were not delivered to "
+            f"{counted(lost, 'row')} of partition {self._spark_partition} of the DataFrame "
+            f"{'was' if lost == 1 else 'were'} not delivered to "
             f"{_where(self._topic)}: {cause}"
         )
 
     def _letters_refused(self, refused: Sequence[RowErrors]) -> KafkaError:
         lost = sum(entry.count for entry in refused)
         return KafkaError(
-            f"{lost} bad rows of partition {self._spark_partition} of the DataFrame were not written to the "
-            f"dead-letter topic {self._dead_letter_topic!r}: {refused[0].error}"
+            f"{counted(lost, 'bad row')} of partition {self._spark_partition} of the DataFrame "
+            f"{'was' if lost == 1 else 'were'} not written to the dead-letter topic "
+            f"{self._dead_letter_topic!r}: {refused[0].error}"
         )
 
     def _refused(self, error: BadRowsError, batch: pa.RecordBatch, first_row: int) -> BadRowsError:

@@ -24,6 +24,7 @@ import time
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from penstock._counted import counted
 from penstock.errors import BootstrapError, ConfigError, KafkaError, SinkError
 from penstock.producer.producer import Producer
 from penstock.sink import (
@@ -229,9 +230,10 @@ def _check_count(
 
         complete_all([transaction], commit=False, config=options.producer, timeout=_ABORT_SECONDS)
         raise SinkError(
-            f"the transaction of partition {task.partition_id} of the DataFrame holds {transaction.record_count} "
-            f"records, but {report.rows} rows were sent: this is a mistake in Penstock. Nothing of it will be visible; "
-            "the task can be run again"
+            f"the transaction of partition {task.partition_id} of the DataFrame holds "
+            f"{counted(transaction.record_count, 'record')}, but {counted(report.rows, 'row')} "
+            f"{'was' if report.rows == 1 else 'were'} sent: this is a mistake in Penstock. Nothing of it will be "
+            "visible; the task can be run again"
         )
 
 

@@ -20,6 +20,7 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 from penstock._arguments import check_timeout
+from penstock._counted import counted
 from penstock._done_callbacks import DoneCallback, DoneCallbacks
 from penstock._events import Event, tell_error
 from penstock._locks import forbid_reentry, inside, new_lock
@@ -140,7 +141,8 @@ class BulkDelivery:
         failed = _twins(self._failed)
         first = _in_order(_row_errors(failed))[0]
         error = BulkDeliveryError(
-            f"{_count(failed)} of {self._accepted} records were not delivered; {first}", self._report(failed)
+            f"{_part(_count(failed), self._accepted, 'was', 'were')} not delivered; {first}",
+            self._report(failed),
         )
         error.__cause__ = first.error
         return error
@@ -206,7 +208,8 @@ class BulkDelivery:
         if inside():
             return f"<BulkDelivery {state}>"
         lost = _count(self._failed) + _count(self._refused)
-        return f"<BulkDelivery {state}: {self.accepted} records accepted, {self._records} acknowledged, {lost} not>"
+        accepted = counted(self.accepted, "record")
+        return f"<BulkDelivery {state}: {accepted} accepted, {self._records} acknowledged, {lost} not>"
 
     # ------------------------------------------------------------------------------------------ inside
 
@@ -222,8 +225,8 @@ class BulkDelivery:
                     self._add_up()
                     left = sum(part[2] for _, part in self._pending)
                     raise KafkaTimeoutError(
-                        f"{left} of {self._accepted} records have no outcome within {timeout} s; they are still on "
-                        "their way"
+                        f"{_part(left, self._accepted, 'has', 'have')} no outcome within {timeout} s; "
+                        f"{'it is' if left == 1 else 'they are'} still on the way"
                     )
         self._add_up()
 
@@ -454,6 +457,10 @@ def _twins(failed: list[Failed]) -> list[Lost]:
     """The same rows with copies of the errors, for callers; see `BatchResult.error_of`. One for all rows of a batch."""
     twins = {id(error): error.twin() for error, _, _ in failed}
     return [(twins[id(error)], base_row, span) for error, base_row, span in failed]
+
+
+def _part(some: int, accepted: int, one: str, several: str) -> str:
+    return f"{some:,} of {counted(accepted, 'record')} {one if some == 1 else several}"
 
 
 def _count(lost: Sequence[Lost]) -> int:

@@ -14,6 +14,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from penstock._arguments import check_timeout
+from penstock._counted import counted
 from penstock._done_callbacks import DoneCallback, DoneCallbacks
 from penstock._events import ON_DELIVERY_RAISED, Event, tell_error
 from penstock._locks import Latch, forbid_reentry
@@ -354,7 +355,9 @@ class MockBulkDelivery:
         if not failed:
             return None
         bulk_error = BulkDeliveryError(
-            f"{len(failed)} of {len(self._accepted)} records were not delivered; {failed[0]}", self._report()
+            f"{len(failed):,} of {counted(len(self._accepted), 'record')} {'was' if len(failed) == 1 else 'were'} not "
+            f"delivered; {failed[0]}",
+            self._report(),
         )
         bulk_error.__cause__ = failed[0].error
         return bulk_error
@@ -421,7 +424,7 @@ class MockBulkDelivery:
         return BulkReport(records, size, partitions, tuple(self.errors))
 
     def __repr__(self) -> str:
-        return f"<MockBulkDelivery {'done' if self.done() else 'pending'}: {self.accepted} records accepted>"
+        return f"<MockBulkDelivery {'done' if self.done() else 'pending'}: {counted(self.accepted, 'record')} accepted>"
 
 
 class Tables(list[Any]):

@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
-from penstock.watching.glass_box.reading import BAD, GOOD, LONG_CALLBACK, QUIET, WARN, counted, percent
+from penstock._counted import counted
+from penstock.watching.glass_box.reading import BAD, GOOD, LONG_CALLBACK, QUIET, WARN, percent
 
 State = Mapping[str, Any]
 

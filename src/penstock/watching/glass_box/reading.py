@@ -18,6 +18,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from penstock._counted import counted
 from penstock._stats_cy import ACTIVITIES
 from penstock.network.states import PREPARING, READY, REMEMBERED, UNCONNECTED
 from penstock.producer.batch._batch_cy import BatchState
@@ -378,13 +379,6 @@ def _short(value: Any) -> Any:
     if isinstance(value, Mapping):
         return {name: _short(one) for name, one in value.items()}
     return value
-
-
-def counted(number: int, noun: str) -> str:
-    """A number with its noun: 1 batch, 2,000 records."""
-    if number == 1:
-        return f"1 {noun}"
-    return f"{number:,} {noun}es" if noun.endswith("ch") else f"{number:,} {noun}s"
 
 
 def _sentence(text: str) -> str:
