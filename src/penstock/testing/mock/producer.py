@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self, Unpack
 from penstock._arguments import check_bool, check_limit, check_no_timeout, check_transactional_id
 from penstock._counted import counted
 from penstock._locks import new_nesting_lock
-from penstock._other_clients import BLOCKING, names_of_other_clients
+from penstock._other_clients import BLOCKING, ONLY_WITH, names_of_other_clients
 from penstock._refusals import noting_refusals
 from penstock._time import Clock, SystemClock
 from penstock.consumer_groups import as_group, as_positions
@@ -73,6 +73,7 @@ if TYPE_CHECKING:
     from penstock.config.keys import ProducerOptions
 
 
+@names_of_other_clients(ONLY_WITH, whose="")
 @names_of_other_clients(BLOCKING)
 class MockProducer:
     """Stands in for a Producer in tests.
