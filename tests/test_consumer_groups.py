@@ -152,6 +152,11 @@ def test_a_leader_epoch_and_no_metadata_are_kept():
         (None, TypeError, "not NoneType"),
         ("t-0", TypeError, "not str"),
         ([("t", 0, 5)], TypeError, "has no topic, partition and offset"),
+        (
+            [1],
+            TypeError,
+            r"must be a dict of TopicPartition .*\{TopicPartition\('orders', 0\): 42\}.*; 1 has no topic",
+        ),
         ({"t": 5}, TypeError, "'t' is no partition"),
         ({("t", 0): "5"}, TypeError, "'5' is out of place"),
         ({("t", 0): True}, TypeError, "True is out of place"),

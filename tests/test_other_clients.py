@@ -3,12 +3,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import copy
 import importlib
 import inspect
 import pickle
 import pydoc
 import re
+from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from operator import attrgetter
 from typing import Any
 from unittest import mock
@@ -243,3 +245,64 @@ def test_a_name_that_a_producer_has_is_no_entry() -> None:
         @names_of_other_clients({"poll": "leave it out"})
         class WithPoll:
             def poll(self) -> None: ...
+
+
+# ---- what `with` and `async with` ask for
+
+
+def test_with_in_place_of_async_with_is_told() -> None:
+    producer: Any = MockAsyncProducer(transactional_id="t")
+    told = "use `async with` in place of `with`"
+    with pytest.raises(AttributeError) as caught, producer:
+        pass
+    assert str(caught.value) == f"'MockAsyncProducer' has no '__enter__'; {told}"
+    with pytest.raises(AttributeError) as caught, producer.transaction():
+        pass
+    assert str(caught.value) == f"'AsyncTransactionBlock' has no '__enter__'; {told}"
+
+
+def test_async_with_in_place_of_with_is_told() -> None:
+    async def main() -> None:
+        producer: Any = MockProducer()
+        async with producer:
+            pass
+
+    with pytest.raises(AttributeError) as caught:
+        asyncio.run(main())
+    assert str(caught.value) == (
+        "'MockProducer' has no '__aenter__'; use `with` in place of `async with`; or penstock.AsyncProducer, which "
+        "has it"
+    )
+
+
+@pytest.mark.parametrize(
+    ("kind", "name"),
+    [
+        (Producer, "__aenter__"), (MockProducer, "__aenter__"), (AsyncProducer, "__enter__"),
+        (MockAsyncProducer, "__enter__"),
+    ],
+)  # fmt: skip
+def test_a_producer_passes_for_no_block_of_the_other_kind(kind: type, name: str) -> None:
+    assert not hasattr(kind, name)
+    other = AbstractAsyncContextManager if name == "__aenter__" else AbstractContextManager
+    assert not issubclass(kind, other)
+    shown = pydoc.render_doc(kind, renderer=pydoc.plaintext)  # type: ignore[attr-defined]
+    assert f" |  {name}\n |      Not here: use " in shown
+
+
+def test_the_block_of_a_transaction_is_also_a_decorator() -> None:
+    """As one of contextlib.asynccontextmanager is, each time anew."""
+
+    async def main() -> MockAsyncProducer:
+        producer = MockAsyncProducer(transactional_id="t")
+        await producer.init_transactions()
+
+        @producer.transaction()
+        async def send() -> None:
+            await producer.send("t", b"v")
+
+        await send()
+        await send()
+        return producer
+
+    assert len(asyncio.run(main()).history()) == 2

@@ -107,6 +107,7 @@ def test_repr_is_a_status_line() -> None:
     )
     assert "empty" in repr(handle(**EMPTY))
     assert "0 records, place not known" in repr(handle(**OFFSETS_ONLY))
+    assert " 1 record from orders-2" in repr(handle(record_count=1))
     assert "offset not known" in repr(handle(offset=-1))
 
 

@@ -12,6 +12,11 @@ from collections.abc import Iterable
 from typing import Any, Final
 
 _MAX_TEXT_BYTES = 32_767  # the length of a text is a 16-bit number in most requests
+# What a topic's name may be, for errors.
+TOPIC_RULE: Final = (
+    "a topic's name has 1 to 249 letters (a-z, A-Z), digits, dots, underscores and hyphens, and is neither '.' nor "
+    "'..'"
+)
 _TOPIC_NAME: Final = re.compile(r"(?!\.{1,2}\Z)[A-Za-z0-9._-]{1,249}")
 
 
@@ -120,6 +125,20 @@ def check_text(text: Any, name: str) -> None:
     reason = why_not_sendable(text)
     if reason is not None:
         raise ValueError(f"{name} cannot be sent: {reason}")
+
+
+def check_no_milliseconds(timeout_ms: Any, call: str) -> None:
+    """Refuse a time-out in milliseconds, as options have it, where a call takes seconds.
+
+    Raises:
+        TypeError: there is one.
+    """
+    if timeout_ms is not None:
+        is_number = isinstance(timeout_ms, int | float) and not isinstance(timeout_ms, bool)
+        seconds = f"{timeout_ms / 1000:g}" if is_number else "seconds"
+        raise TypeError(
+            f"{call}() takes no timeout_ms: its time-out is in seconds; write {call}(timeout={seconds})"
+        )
 
 
 def check_no_timeout(timeout: Any, call: str) -> None:

@@ -53,6 +53,14 @@ ASYNC: Final[Mapping[str, str]] = MappingProxyType(
     {name: text.format(close="aclose") for name, text in _OF_ALL.items()} | _OF_ASYNC
 )
 
+# What `async with` and `with` ask for: an object has one of them. No other client is concerned.
+ONLY_ASYNC_WITH: Final[Mapping[str, str]] = MappingProxyType(
+    {"__enter__": "use `async with` in place of `with`"}
+)
+ONLY_WITH: Final[Mapping[str, str]] = MappingProxyType(
+    {"__aenter__": "use `with` in place of `async with`; or penstock.AsyncProducer, which has it"}
+)
+
 _BIND = "bind what the callback needs: on_delivery=functools.partial(report, key)"
 
 # Of errors.
@@ -156,7 +164,7 @@ class OtherClientsName:
     Args:
         name: the name.
         advice: what to write instead.
-        whose: what has it at another client.
+        whose: what has it at another client; "" where none is concerned.
     """
 
     def __init__(self, name: str, advice: str, whose: str = "producer") -> None:
@@ -164,15 +172,18 @@ class OtherClientsName:
         self._advice = advice
         self._whose = whose
         # `help` of a class lists all that is in it.
-        self.__doc__ = f"Not here, but at another client's {whose}: {advice}."
+        self.__doc__ = (
+            f"Not here, but at another client's {whose}: {advice}." if whose else f"Not here: {advice}."
+        )
 
     def __get__(self, asked: object, owner: type) -> Any:
         for cls in owner.__mro__:  # ImportError has a `name`, and an error may have it as a second base
             found = vars(cls).get(self._name, self)
             if not isinstance(found, OtherClientsName):
                 return found.__get__(asked, owner)
+        elsewhere = f", which another client's {self._whose} has" if self._whose else ""
         raise AttributeError(
-            f"{owner.__name__!r} has no {self._name!r}, which another client's {self._whose} has; {self._advice}",
+            f"{owner.__name__!r} has no {self._name!r}{elsewhere}; {self._advice}",
             name=self._name,
             obj=owner if asked is None else asked,
         )
@@ -188,7 +199,7 @@ def names_of_other_clients(table: Mapping[str, str], whose: str = "producer") ->
 
     Args:
         table: names, and what to do instead.
-        whose: what has them at other clients.
+        whose: what has them at other clients; "" where none is concerned.
     """
 
     def decorate(cls: C) -> C:

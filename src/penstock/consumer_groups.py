@@ -26,6 +26,10 @@ _LARGEST_GENERATION: Final = 2**31 - 1
 _NOTHING_READ: Final = -1001
 # Of the topic, the partition, the offset, its metadata and its leader epoch.
 _POSITION_KINDS: Final = (str, int, int, (str, NoneType), int)
+_POSITIONS_RULE: Final = (
+    "offsets must be a dict of TopicPartition to int or OffsetAndMetadata, for example "
+    "{TopicPartition('orders', 0): 42}, or a list of confluent-kafka's TopicPartition"
+)
 _GROUP_KINDS: Final = (str, int, str, (str, NoneType))
 
 # How librdkafka writes a group down: this, the generation in four bytes of the machine's own order, the group's id and
@@ -124,13 +128,10 @@ def _pairs(offsets: Any) -> Iterator[tuple[str, TopicPartition, OffsetAndMetadat
             yield f"{partition!r}: {offset!r}", _as_place(partition), _as_position(offset)
         return
     if not isinstance(offsets, Iterable) or isinstance(offsets, str | bytes):
-        raise TypeError(
-            "offsets must map TopicPartition to int or OffsetAndMetadata, or be a list of confluent-kafka's "
-            f"TopicPartition, not {type(offsets).__name__}"
-        )
+        raise TypeError(f"{_POSITIONS_RULE}, not {type(offsets).__name__}")
     for each in offsets:
         if not all(hasattr(each, name) for name in ("topic", "partition", "offset")):
-            raise TypeError(f"{each!r} has no topic, partition and offset")
+            raise TypeError(f"{_POSITIONS_RULE}; {each!r} has no topic, partition and offset")
         error = getattr(each, "error", None)
         if error is not None:
             raise ValueError(f"{each!r} is no position but an error: {error}")

@@ -355,9 +355,11 @@ class NotKafkaError(ProtocolError):
 
     Attributes:
         wants_tls: it answered as a server of TLS does that is not spoken to in TLS.
+        advice: what to do, where the answer shows that; the text of the error has it only at a connection.
     """
 
     wants_tls: bool = False
+    advice: str = ""
 
 
 class BrokerError(KafkaError):

@@ -15,6 +15,8 @@ import json
 from dataclasses import dataclass, fields
 from typing import Any
 
+from penstock._counted import counted
+
 FORMAT = 1
 
 _INT16_MAX, _INT32_MAX, _INT64_MAX = 2**15 - 1, 2**31 - 1, 2**63 - 1
@@ -123,10 +125,10 @@ class TransactionHandle:
         if self.empty:
             content = "empty"
         elif self.topic is None:
-            content = f"{self.record_count} records, place not known"
+            content = f"{counted(self.record_count, 'record')}, place not known"
         else:
             offset = "an offset not known" if self.offset < 0 else f"offset {self.offset}"
-            content = f"{self.record_count} records from {self.topic}-{self.partition}, {offset}"
+            content = f"{counted(self.record_count, 'record')} from {self.topic}-{self.partition}, {offset}"
         return (
             f"<TransactionHandle {self.transactional_id}: producer {self.producer_id} epoch {self.producer_epoch}, "
             f"{content}, EndTxn v{self.end_txn_version}, time-out {self.timeout_ms} ms>"

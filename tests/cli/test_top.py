@@ -105,6 +105,7 @@ def test_pages_are_listed_and_shown(kafka: FakeCluster, capsys: pytest.CaptureFi
             assert main(["top", named, "--once", "--interval", "0.1"]) == 0
             shown = capsys.readouterr().out
             assert "records/s" in shown
+            assert shown.splitlines()[0].endswith(f"  {url}"), "whose numbers these are"
             assert "ready" in shown
             assert "lanes    2 partitions" in shown
             assert "\x1b" not in shown
@@ -127,7 +128,13 @@ def test_what_is_no_page(kafka: FakeCluster, capsys: pytest.CaptureFixture[str])
     assert main(["top", "127.0.0.1:1", "--once"]) == 1
     assert "no page answers at http://127.0.0.1:1/" in capsys.readouterr().err
     assert main(["top", "999999999", "--once"]) == 1
-    assert "has no page" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert "has no page" in said
+    assert "is a port" not in said
+    assert main(["top", "65535", "--once"]) == 1
+    assert capsys.readouterr().err.endswith(
+        "lists those that there are; if 65535 is a port, write 127.0.0.1:65535\n"
+    )
     assert main(["top", kafka.bootstrap_servers, "--once"]) == 1
     assert "no page answers" in capsys.readouterr().err
 
@@ -252,6 +259,12 @@ def test_a_producer_with_other_fields_is_told(kafka: FakeCluster, monkeypatch: p
     assert top.look(place, 80)
 
 
+def test_the_head_names_the_page_without_what_may_be_secret() -> None:
+    with Listener(http_answer(STATE)) as listener:
+        head, *_ = top.look(top.Place(f"http://me:secret@{listener.address}/?a=secret#secret", None), 100)
+    assert head == f"p  process 1  penstock v  {listener.url}"
+
+
 def test_all_that_the_page_has_is_on_the_screen(kafka: FakeCluster) -> None:
     kafka.create_topic("orders", 1)
     with Producer(
@@ -283,8 +296,11 @@ def test_all_that_the_page_has_is_on_the_screen(kafka: FakeCluster) -> None:
         "text": "A quota lets it wait.",
         "past": "last error 12 s ago: it broke",
     }
+    one["leaving"] = [{"reason": "full", "batches": 9, "share": 1.0, "fill": 0.012}]
+    one["brokers"].append(one["brokers"][0] | {"id": -1, "address": "a:1", "past": ""})
     lines = top.screen(state, 100)
     text = "\n".join(lines)
+    assert "batches  left by  full 100 % (filled to 1 %)" in lines
     assert "transaction in transaction" in lines
     assert " without outcome yet" in text
     assert "  checkout waits 1.2 s for 16 KiB, of which it has 0 B" in lines
@@ -294,13 +310,16 @@ def test_all_that_the_page_has_is_on_the_screen(kafka: FakeCluster) -> None:
         "in all half 4.0 ms 95 % 5.0 ms 99 % 6.0 ms",
     ]
     at = next(at for at, line in enumerate(lines) if line.startswith("broker "))
-    assert lines[at + 1 : at + 6] == [
+    assert lines[at + 1 : at + 8] == [
         "  A quota lets it wait.",
         "  last error 12 s ago: it broke",
+        lines[at + 3],
+        "  A quota lets it wait.",
         "follow   the way of a record of orders, until now",
         "      0.0 ms  send() was called.",
         "       1.2 s  No answer for 1.2 s.",
     ]
+    assert lines[at + 3].startswith("bootstrap     a:1  ")
     assert f"options  bootstrap.servers={kafka.bootstrap_servers}  linger.ms=7  batch.size=16384" in text
 
 

@@ -92,7 +92,9 @@ def test_the_same_value_twice_is_no_contradiction():
 def test_different_values_are_a_contradiction():
     with pytest.raises(
         ConfigError,
-        match=re.escape("linger.ms is given twice with different values: linger.ms='20' and linger_ms=21"),
+        match=re.escape(
+            "linger.ms is given twice with different values: linger.ms='20' and linger_ms=21; remove one"
+        ),
     ):
         read({"linger.ms": "20"}, linger_ms=21)
 
@@ -170,6 +172,10 @@ def test_a_value_out_of_range_is_refused_with_what_is_allowed(name, value, allow
 def test_bootstrap_servers_are_required():
     with pytest.raises(ConfigError, match=r"bootstrap\.servers is required"):
         ProducerConfig.from_user({}, {})
+    with pytest.raises(ConfigError) as caught:
+        ProducerConfig.from_user({}, {"bootstrap_servers": None})
+    told = "bootstrap.servers must not be None: it is required and has no default; allowed: one or more"
+    assert str(caught.value).startswith(told)
 
 
 def test_none_is_not_a_value_except_where_it_is_the_default():
@@ -277,8 +283,11 @@ def test_the_environment_wins_over_a_file_and_loses_to_an_argument(properties, m
 
 
 def test_a_file_that_cannot_be_read(tmp_path, properties):
-    with pytest.raises(ConfigError, match=r"cannot read the properties file.*missing\.properties"):
-        ProducerConfig.from_user(tmp_path / "missing.properties")
+    missing = tmp_path / "missing.properties"
+    with pytest.raises(ConfigError) as caught:
+        ProducerConfig.from_user(missing)
+    assert str(caught.value) == f"cannot read the properties file {str(missing)!r}: No such file or directory"
+    assert isinstance(caught.value.__cause__, FileNotFoundError)
     with pytest.raises(ConfigError, match="cannot read the properties file"):
         ProducerConfig.from_user(properties("client.id=h\u00e9", "latin-1"))
 

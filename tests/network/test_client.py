@@ -653,10 +653,25 @@ def test_a_peer_that_does_not_speak_kafka_is_named(caplog):
     h.poll_until(lambda: h.updater.connection_failures)
     error = h.client.connection_error(-1)
     assert isinstance(error, NotKafkaError)
-    assert "web:80" in str(error)
-    assert "HTTP" in str(error)
+    assert str(error) == (
+        "what listens at bootstrap server web:80 does not speak Kafka: an HTTP server answered. Check the host and the "
+        "port"
+    )
+    assert caplog.messages == [f"No connection to a bootstrap server: {error}"], "one hint is enough"
     assert caplog.text.count("WARNING") == 1
     assert not h.updater.fatal
+
+
+def test_what_no_peer_of_a_known_protocol_says_is_told_once_with_one_hint(caplog):
+    h = Harness()
+    h.network.listen("shell", 22, lambda peer: peer.send(b"SSH-2.0-OpenSSH_9.6\r\n"))
+    h.client.ready(Node(-1, "shell", 22), h.now)
+    h.poll_until(lambda: h.updater.connection_failures)
+    error = "what listens at bootstrap server shell:22 does not speak Kafka: its answer begins with the text 'SSH-'"
+    assert str(h.client.connection_error(-1)) == error
+    assert caplog.messages == [
+        f"No connection to a bootstrap server: {error}. Check the port in bootstrap.servers, and security.protocol."
+    ]
 
 
 def test_a_listener_that_wants_tls_is_told_at_once_with_what_to_set(caplog):

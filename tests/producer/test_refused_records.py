@@ -78,7 +78,7 @@ def test_a_call_that_skips_bad_rows_goes_on_without_them(kafka: FakeKafka) -> No
         bulk = producer.send_arrow("t", table({2, 5}), on_error="skip")
         report = bulk.result(60)
         assert (report.records, [entry.first_row for entry in report.errors]) == (8, [2, 5])
-        with pytest.raises(BulkDeliveryError, match="1 of 10 records were not delivered; row 3"):
+        with pytest.raises(BulkDeliveryError, match="1 of 10 records was not delivered; row 3"):
             producer.send_arrow("t", table({3})).result(60)
     assert len(values(kafka)) == 17
 

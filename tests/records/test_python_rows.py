@@ -42,10 +42,10 @@ def test_generators_are_taken_too():
 @pytest.mark.parametrize(
     ("more", "error", "text"),
     [
-        ({"keys": [b"a"]}, ValueError, "there are 2 values, but 1 keys"),
-        ({"headers": [None] * 3}, ValueError, "but 3 headers"),
-        ({"timestamps_ms": [1]}, ValueError, "but 1 timestamps_ms"),
-        ({"partition": [1]}, ValueError, "but 1 partition"),
+        ({"keys": [b"a"]}, ValueError, "keys must have 2 items, one for each value, not 1"),
+        ({"headers": [None] * 3}, ValueError, "headers must have 2 items, one for each value, not 3"),
+        ({"timestamps_ms": [1]}, ValueError, "timestamps_ms must have 2 items, one for each value, not 1"),
+        ({"partition": [1]}, ValueError, "partition must have 2 items, one for each value, not 1"),
         ({"partition": -1}, ValueError, "partition of row 0 must not be negative"),
         ({"partition": [None, "1"]}, TypeError, "partition of row 1 must be an int or None, not str"),
         ({"timestamps_ms": [1, True]}, TypeError, "timestamps_ms of row 1 must be an int or None, not bool"),

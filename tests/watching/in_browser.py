@@ -171,7 +171,7 @@ def test_lanes_move_and_numbers_count(browser: Browser) -> None:
             "first => document.querySelector('#lanes').innerText !== first", arg=first
         )
         seen.wait("#brokers", r"ready[\s\S]*broker 2 at 127\.0\.0\.1")
-        seen.wait("#leaving", r"linger\s+\d+ %, \d+ % full")
+        seen.wait("#leaving", r"linger\s+\d+ %, filled to \d+ %")
         seen.wait("#io-legend", r"waiting [1-9]\d* %")
         seen.wait("#advice", r"\d+ % of batches leave by linger\.ms=5 and are \d+ % full")
         seen.page.wait_for_timeout(8000 if "PENSTOCK_SCREENSHOTS" in os.environ else 0)

@@ -6,7 +6,7 @@ from __future__ import annotations
 import math
 import uuid
 from collections.abc import AsyncGenerator, AsyncIterable, Iterable, Mapping
-from contextlib import asynccontextmanager, suppress
+from contextlib import suppress
 from os import PathLike
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, Unpack
@@ -18,15 +18,16 @@ from penstock._arguments import (
     check_on_delivery,
     check_transactional_id,
 )
+from penstock._async_block import async_block
 from penstock._locks import forbid_reentry, inside
 from penstock._loops import running_loop
-from penstock._other_clients import ASYNC, names_of_other_clients
+from penstock._other_clients import ASYNC, ONLY_ASYNC_WITH, names_of_other_clients
 from penstock.aio.arrow import TableRows
 from penstock.aio.callbacks import LoopCallbacks
 from penstock.aio.driving import Shield, drive
 from penstock.config.config import ProducerConfig
 from penstock.consumer_groups import as_group, as_positions
-from penstock.errors import KafkaTimeoutError
+from penstock.errors import BufferExhaustedError, KafkaTimeoutError
 from penstock.producer import lifecycle
 from penstock.producer.batch._delivery_cy import Delivery
 from penstock.producer.metadata.cluster import PartitionInfo
@@ -52,9 +53,14 @@ if TYPE_CHECKING:
 R = TypeVar("R")
 
 _AFTER_ERROR_SECONDS = 10.0  # how long leaving `async with` after an exception waits for records
+_ASKED_FOR = (
+    "try_send() does not wait for the metadata of a topic, which are asked for now: call it again later, or use "
+    "`await send()`, which waits for them."
+)
 _WORDING = lifecycle.Wording("AsyncProducer", "aclose()", "an async with statement")
 
 
+@names_of_other_clients(ONLY_ASYNC_WITH, whose="")
 @names_of_other_clients(ASYNC)
 class AsyncProducer:
     """Sends records to Kafka from an event loop: of asyncio, of uvloop, or of trio.
@@ -205,8 +211,10 @@ class AsyncProducer:
         try:
             return run_steps(steps, 0.0, self._core.clock)
         except Exception as error:
-            if isinstance(error, KafkaTimeoutError):
+            if isinstance(error, BufferExhaustedError):
                 error.add_note("try_send() does not wait; send() does")
+            elif isinstance(error, KafkaTimeoutError):
+                error.args = (f"{error} {_ASKED_FOR}",)
             self._note_failure(error)
             raise
 
@@ -348,7 +356,7 @@ class AsyncProducer:
         check_no_timeout(timeout, "abort_transaction")
         await self._drive_call(self._core.abort(), Shield(in_steps=True))
 
-    @asynccontextmanager
+    @async_block
     async def transaction(self, *, incomplete: bool = False) -> AsyncGenerator[None, None]:
         """Begin a transaction, and commit it at the end of the block; see Producer.transaction.
 

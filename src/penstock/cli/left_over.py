@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from penstock.cli.options import counted
+from penstock._counted import counted
 from penstock.control import ControlClient
 from penstock.errors import KafkaError
 from penstock.sink import Life, OpenTransaction, SinkState, end_left_over

@@ -216,8 +216,3 @@ def read_config_file(path: Path) -> PlacedOptions:
 def _dotted(options: Mapping[str, str]) -> dict[str, str]:
     # One spelling, so that -X linger_ms overrides linger.ms of the file instead of contradicting it.
     return {name.replace("_", "."): value for name, value in options.items()}
-
-
-def counted(count: int, noun: str) -> str:
-    """A number with its noun: 1 record, 2,000 records."""
-    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"

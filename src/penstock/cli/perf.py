@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from penstock import _compiled
+from penstock._counted import counted
 from penstock._redaction import shown_option
 from penstock.cli import lines, progress, reach
 from penstock.cli.load import LatencyHistogram, LatencySummary, Load, Pacer, Stats, SystemPacer, send_all
@@ -23,7 +24,6 @@ from penstock.cli.options import (
     add_producer_arguments,
     add_watch_argument,
     close_producer,
-    counted,
     producer_config,
     tell_pages,
 )

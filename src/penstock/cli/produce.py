@@ -15,6 +15,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
+from penstock._counted import counted
 from penstock.cli import lines, progress, reach
 from penstock.cli.options import (
     CommandError,
@@ -23,7 +24,6 @@ from penstock.cli.options import (
     add_producer_arguments,
     add_watch_argument,
     close_producer,
-    counted,
     producer_config,
     tell_pages,
 )

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
+from penstock._counted import counted
 from penstock._escaping import escaped
 from penstock._redaction import redacted, shown_option
 from penstock.cli.left_over import (
@@ -21,7 +22,7 @@ from penstock.cli.left_over import (
     title,
     what_would_be_ended,
 )
-from penstock.cli.options import CommandError, UsageError, add_producer_arguments, counted, producer_config
+from penstock.cli.options import CommandError, UsageError, add_producer_arguments, producer_config
 from penstock.cli.reach import check_topics, patience_of
 from penstock.config.secrets import given_in_the_clear, is_secret_option
 from penstock.control import ControlClient

@@ -15,8 +15,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import SplitResult, urlencode, urlsplit
 
+from penstock._counted import counted
 from penstock._escaping import escaped
-from penstock.cli.options import CommandError, UsageError, counted
+from penstock.cli.options import CommandError, UsageError
 
 if TYPE_CHECKING:
     from penstock.cli.options import SubParsers
@@ -175,7 +176,9 @@ def find(address: str, notes: Sequence[Note]) -> Place:
         for note in notes:
             if note.pid == int(address):
                 return Place(note.url, note.token)
-        raise CommandError(f"process {address} has no page; `penstock top` lists those that there are")
+        is_port = len(address) <= 5 and 0 < int(address) < 65_536
+        port = f"; if {address} is a port, write 127.0.0.1:{address}" if is_port else ""
+        raise CommandError(f"process {address} has no page; `penstock top` lists those that there are{port}")
     url = address if "//" in address else f"http://{address}/"
     wanted = _split(url)
     for note in notes:
@@ -208,7 +211,14 @@ def look(place: Place, width: int) -> list[str]:
     """
     body = ask(place)
     with _understood(place):
-        return screen(json.loads(body), width)
+        head, *others = screen(json.loads(body), width)
+    return [f"{head}  {_page(place)}", *others]
+
+
+def _page(place: Place) -> str:
+    """The address of the page; what a user may have written beside it is left out, it may be a secret."""
+    split = _split(place.url)
+    return escaped(f"{split.scheme}://{split.netloc.rpartition('@')[2]}/")
 
 
 @contextlib.contextmanager
@@ -469,10 +479,10 @@ def _producer(one: Mapping[str, Any], width: int) -> Iterator[str]:
     yield from _memory(one["memory"])
     yield from _io(one["io"])
     leaving = "  ".join(
-        f"{entry['reason']} {100 * entry['share']:.0f} % ({100 * entry['fill']:.0f} % full)"
+        f"{entry['reason']} {100 * entry['share']:.0f} % (filled to {100 * entry['fill']:.0f} %)"
         for entry in one["leaving"]
     )
-    yield f"batches  {leaving or 'none left yet'}"
+    yield f"batches  {f'left by  {leaving}' if leaving else 'none left yet'}"
     yield from _times(one["times"])
     for broker in one["brokers"]:
         yield from _broker(broker, width)
@@ -528,10 +538,8 @@ def _times(times: Mapping[str, Any]) -> Iterator[str]:
 
 def _broker(broker: Mapping[str, Any], width: int) -> Iterator[str]:
     latency = "" if broker["latency_ms"] is None else f"  {broker['latency_ms']:.1f} ms"
-    yield (
-        f"broker   {broker['id']:>4} {broker['address']:<22} {broker['state']:<20} "
-        f"{broker['in_flight']} in flight{latency}"
-    )
+    name = f"broker   {broker['id']:>4}" if broker["id"] >= 0 else f"{'bootstrap':<13}"
+    yield (f"{name} {broker['address']:<22} {broker['state']:<20} {broker['in_flight']} in flight{latency}")
     for text in (broker["text"] if broker["tone"] in ("bad", "warn") else "", broker["past"]):
         yield from (f"  {line}" for line in _wrapped(text, width - 2))
 

@@ -196,8 +196,9 @@ def _from_file(path: str, unknown: list[UnknownName]) -> Iterator[_Given]:
     try:
         text = read_properties(path)
     except (OSError, ValueError) as error:  # ValueError: not UTF-8, or a path that cannot be one
-        # One about UTF-8 holds all that was read.
-        raise ConfigError(f"cannot read the properties file {path!r}: {error}{addresses_hint(path)}") from (
+        # The text of an OSError has the path again. An error about UTF-8 holds all that was read.
+        why = (error.strerror or error) if isinstance(error, OSError) else error
+        raise ConfigError(f"cannot read the properties file {path!r}: {why}{addresses_hint(path)}") from (
             error if isinstance(error, OSError) else None
         )
     for prop in parse_properties(text, repr(path)):
@@ -360,7 +361,8 @@ def _contradiction(name: str, first: _Given, second: _Given) -> ConfigError:
     key = KEYS[name]
     return ConfigError(
         f"{name} is given twice with different values: "
-        f"{first.name}={key.show(first.value)}{first.where} and {second.name}={key.show(second.value)}{second.where}",
+        f"{first.name}={key.show(first.value)}{first.where} and {second.name}={key.show(second.value)}{second.where}; "
+        "remove one",
         name,
         options=(name, first.name, second.name),
     )

@@ -335,7 +335,8 @@ def parse_address(address: str) -> tuple[str, int]:
     else:
         good = host and _HOST.issuperset(host)
     if not good:
-        raise ValueError(f"{address!r} has {'a malformed' if host else 'no'} host")
+        hint = _hint(address) if ";" in address else ""
+        raise ValueError(f"{address!r} has {'a malformed' if host else 'no'} host{hint}")
     if len(port) > 5 or not 1 <= int(port) <= 65535:
         raise ValueError(f"the port of {address!r} must be from 1 to 65535")
     return host, int(port)
@@ -346,6 +347,8 @@ def _is_digits(text: str) -> bool:
 
 
 def _hint(address: str) -> str:
+    if not {";", " ", "\t", "\n"}.isdisjoint(address):
+        return "; separate addresses with a comma: a:9092,b:9092"
     if address.count(":") > 1 and "://" not in address and "[" not in address:
         return "; an IPv6 address stands in brackets: [::1]:9092"
     if ":" not in address:
@@ -399,6 +402,11 @@ class ConfigKey(NamedTuple):
                 raise ConfigError(
                     f"{self.name} must not be None; write 'none', or leave it out for the default "
                     f"({self.default})",
+                    self.name,
+                )
+            if self.default is REQUIRED:
+                raise ConfigError(
+                    f"{self.name} must not be None: it is required and has no default; allowed: {self.check.allowed}",
                     self.name,
                 )
             raise ConfigError(f"{self.name} must not be None; leave it out for the default", self.name)

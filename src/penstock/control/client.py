@@ -19,6 +19,7 @@ from contextlib import contextmanager
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, Self, TypeVar
 
+from penstock._counted import counted
 from penstock._events import ClientEvents, working_for
 from penstock._locks import new_lock
 from penstock._ticket import Ticket
@@ -360,9 +361,8 @@ class ControlClient:
             )
 
     def __repr__(self) -> str:
-        return (
-            f"<ControlClient: {'closed' if self._closed else f'{len(self._metadata.nodes())} nodes known'}>"
-        )
+        state = "closed" if self._closed else f"{counted(len(self._metadata.nodes()), 'node')} known"
+        return f"<ControlClient: {state}>"
 
 
 # Where a function takes its cluster from: options for a client of its own, or a client that is there already.

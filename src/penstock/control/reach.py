@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
-from penstock._arguments import is_topic_name
+from penstock._arguments import TOPIC_RULE, is_topic_name
 from penstock.control.client import ControlClient
 from penstock.control.cluster import AskForTopics
 from penstock.control.steps import ANY, ErrorIn, Steps, also, ask_until_answered
@@ -134,10 +134,7 @@ def why_unreached(servers: str, unreached: Mapping[Node, KafkaError | None]) -> 
 
 def _check_name(topic: str) -> None:
     if not is_topic_name(topic):
-        error = InvalidTopicError(
-            f"topic {topic!r} cannot exist: a topic's name has 1 to 249 letters (a-z, A-Z), digits, dots, underscores "
-            "and hyphens, and is not '.' or '..'. Choose another name"
-        )
+        error = InvalidTopicError(f"topic {topic!r} cannot exist: {TOPIC_RULE}. Choose another name")
         error.topic = topic
         raise error
 

@@ -229,7 +229,7 @@ def malformed_error(node: Node, cause: Exception) -> KafkaError:
             broker=describe(node),
         )
     elif isinstance(cause, NotKafkaError):
-        error = NotKafkaError(f"what listens at {describe(node)} does not speak Kafka: {cause}")
+        error = NotKafkaError(f"what listens at {describe(node)} does not speak Kafka: {_with_advice(cause)}")
     else:
         error = ProtocolError(f"{describe(node)} sent data that cannot be read: {cause_of(cause)}")
     error.__cause__ = cause
@@ -294,8 +294,8 @@ class FailureReporter:
             advice = "%s. Penstock retries, and continues when the cause is fixed."
             say(logging.ERROR, advice, str(error).rstrip("."))
         elif node.id < 0:
-            # One of a refused connection has its advice in the error, which is also what the application sees.
-            told = _is_refused_bootstrap(node, error.__cause__)
+            # Some errors have their advice in their text, which is also what the application sees.
+            told = _is_refused_bootstrap(node, error.__cause__) or _is_advised(error.__cause__)
             advice = "" if told else f". {_bootstrap_advice(error)}"
             say(logging.WARNING, "No connection to a bootstrap server: %s%s", error, advice)
         elif ever_ready:
@@ -353,6 +353,10 @@ def _raised_at(error: BaseException) -> str:
 
 def _is_refused_bootstrap(node: Node, cause: BaseException | None) -> bool:
     return node.id < 0 and isinstance(cause, ConnectionRefusedError)
+
+
+def _is_advised(cause: BaseException | None) -> bool:
+    return isinstance(cause, NotKafkaError) and bool(cause.advice)
 
 
 def _bootstrap_advice(error: KafkaError) -> str:

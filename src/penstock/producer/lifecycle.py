@@ -318,8 +318,11 @@ class Core:
 
     def __repr__(self) -> str:
         state = "forked" if self.forked else "closed" if self.closed else "open"
+        return f"<{self._described()}: {state}>"
+
+    def _described(self) -> str:
         servers = ",".join(self.config.bootstrap_servers)
-        return f"<{self.wording.kind} {self.config.client_id!r} for {servers}: {state}>"
+        return f"{self.wording.kind} {self.config.client_id!r} for {servers}"
 
     # ------------------------------------------------------------------------------------------ the end
 
@@ -402,9 +405,10 @@ class Core:
             trouble = last_trouble(self.parts.io_thread.why_held_up())
             tell(
                 log, logging.WARNING, Event.NOT_CLOSED_AT_EXIT,
-                "%r was not closed before the program ended, and %d record%s given up%s. Call %s, or use the "
+                "%s was not closed before the program ended, and %d record%s given up%s. Call %s, or use the "
                 "producer in %s.",
-                self, left, " was" if left == 1 else "s were", trouble, self.wording.close, self.wording.block,
+                self._described(), left, " was" if left == 1 else "s were", trouble, self.wording.close,
+                self.wording.block,
                 of=self.owner.events, records=left,
             )  # fmt: skip
             self.parts.io_thread.losses_logged = True

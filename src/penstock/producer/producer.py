@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, Unpack
 
 from penstock._arguments import check_bool, check_limit, check_no_timeout, check_transactional_id
 from penstock._locks import forbid_reentry, inside
-from penstock._other_clients import BLOCKING, names_of_other_clients
+from penstock._other_clients import BLOCKING, ONLY_WITH, names_of_other_clients
 from penstock._refusals import noting_refusals
 from penstock.config.config import ProducerConfig
 from penstock.consumer_groups import as_group, as_positions
@@ -40,6 +40,7 @@ _AFTER_ERROR_SECONDS = 10.0  # how long leaving `with` after an exception waits 
 _WORDING = lifecycle.Wording("Producer", "close()", "a with statement")
 
 
+@names_of_other_clients(ONLY_WITH, whose="")
 @names_of_other_clients(BLOCKING)
 class Producer(SendFace):
     """Sends records to Kafka.

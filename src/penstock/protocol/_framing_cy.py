@@ -46,6 +46,7 @@ _FIXED_HEADER = struct.Struct(">ihhih")  # size, api key, version, correlation i
 
 _TLS_ALERT = 21
 _TLS_HANDSHAKE = 22
+_HTTP = b"HTTP"
 _TLS_MAJOR = 3
 
 
@@ -297,6 +298,7 @@ class FrameReader:
             guess = _other_protocol(prefix)
             if guess is not None:
                 error = NotKafkaError(guess)
+                error.advice = _advice_of(prefix)
                 error.wants_tls = prefix[0] == _TLS_ALERT and prefix[1] == _TLS_MAJOR
                 raise error
         lowest: cython.Py_ssize_t = self._min_frame_bytes
@@ -305,17 +307,24 @@ class FrameReader:
         reason = f"a response of {size} bytes announced, {lowest} to {self._max_frame_bytes} are possible"
         if self._saw_frame:
             raise ProtocolError(reason)
-        raise NotKafkaError(f"the other side does not speak Kafka, or not on this port: {reason}")
+        raise NotKafkaError(reason)
 
 
 def _other_protocol(prefix: bytearray) -> str | None:
     """What the first four bytes look like when they are not a length; None when they may be one."""
     if prefix[0] in (_TLS_ALERT, _TLS_HANDSHAKE) and prefix[1] == _TLS_MAJOR and prefix[2] <= 4:
-        return "the listener expects TLS: check security.protocol and the port"
-    if prefix == b"HTTP":
-        return "an HTTP server answered: check the host and the port"
+        return "the listener expects TLS"
+    if prefix == _HTTP:
+        return "an HTTP server answered"
     if all(0x20 <= byte < 0x7F for byte in prefix):
-        return (
-            f"the other side does not speak Kafka: its answer begins with the text {prefix.decode('ascii')!r}"
-        )
+        return f"its answer begins with the text {prefix.decode('ascii')!r}"
     return None
+
+
+def _advice_of(prefix: bytearray) -> str:
+    """What to do about an answer of another protocol, where that is known."""
+    if prefix == _HTTP:
+        return "Check the host and the port"
+    if prefix[0] in (_TLS_ALERT, _TLS_HANDSHAKE):
+        return "Check security.protocol and the port"
+    return ""

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
+from penstock._counted import counted
 from penstock.records._batch_cy import encode_headers
 from penstock.records._columns_cy import NULL, POINTERS, BytesColumn, IntColumn
 from penstock.records._headers_cy import HeadersColumn
@@ -170,7 +171,7 @@ def _items(name: str, items: Iterable[Any], count: int | None = None) -> list[An
         raise TypeError(f"{name} must be a sequence with an item for each record, not {type(items).__name__}")
     taken = list(items)
     if count is not None and len(taken) != count:
-        raise ValueError(f"there are {count} values, but {len(taken)} {name}")
+        raise ValueError(f"{name} must have {counted(count, 'item')}, one for each value, not {len(taken)}")
     return taken
 
 

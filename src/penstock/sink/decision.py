@@ -111,7 +111,8 @@ def lost_error(decision: Decision, lost: Sequence[TaskHandle]) -> DecidedDataLos
     gone = counted(lost)
     return DecidedDataLostError(
         f"batch {decision.batch_id} of query {decision.query_id!r} was decided, but {len(lost)} of its "
-        f"{len(decision.handles)} transactions were aborted before they could be committed: lost are {_listed(gone)}. "
+        f"{_transactions(decision)} {'was' if len(lost) == 1 else 'were'} aborted before the commit: lost are "
+        f"{_listed(gone)}. "
         "Nothing else is written until this is settled. Write the lost records again from the source, then run "
         "`penstock recover --accept-loss` for this sink; or set onLost=repair and start the job again: if the batch is "
         "replayed with the same rows, what is lost is written again",
@@ -127,17 +128,22 @@ def complain_of(decision: Decision, completions: Sequence[Completion]) -> None:
     unknown = [end for end in open_ends if isinstance(end.error, TransactionUnknownError)]
     if unknown:
         raise DecisionInDoubtError(
-            f"{name} was decided, but nobody can tell any more how {len(unknown)} of its {len(decision.handles)} "
-            f"transactions ended: {unknown[0].error}. Nothing else is written until this is settled: look into the "
-            "topics, write again what is missing, then run `penstock recover --accept-loss` for this sink"
+            f"{name} was decided, but nobody can tell any more how {len(unknown)} of its "
+            f"{_transactions(decision)} ended: {unknown[0].error}. Nothing else is written until this is settled: look "
+            "into the topics, write again what is missing, then run `penstock recover --accept-loss` for this sink"
         ) from unknown[0].error
     if open_ends:
         error = open_ends[0].error
         raise DecisionInDoubtError(
-            f"{name} is decided, but how {len(open_ends)} of its {len(decision.handles)} transactions ended is not "
+            f"{name} is decided, but how {len(open_ends)} of its {_transactions(decision)} ended is not "
             f"known: {error}. Nothing is lost by trying again: the next start, or `penstock recover`, goes on where "
             "this one stopped"
         ) from error
+
+
+def _transactions(decision: Decision) -> str:
+    count = len(decision.handles)
+    return "1 transaction" if count == 1 else f"{count:,} transactions"
 
 
 def lost_handles(decision: Decision, completions: Sequence[Completion]) -> list[TaskHandle]:

@@ -15,6 +15,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
+from penstock._counted import counted
 from penstock._identity import TransactionalIdentity
 from penstock._json_fields import Fields, as_list, as_number, as_text
 from penstock.errors import SinkError
@@ -156,7 +157,7 @@ class PartitionCount(NamedTuple):
     records: int
 
     def __str__(self) -> str:
-        return f"{self.topic}-{self.partition}: {self.records} records"
+        return f"{self.topic}-{self.partition}: {counted(self.records, 'record')}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

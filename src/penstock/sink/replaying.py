@@ -26,6 +26,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Iterable, Sequence
 
+from penstock._counted import counted
 from penstock.control.complete import Completion
 from penstock.errors import (
     DecisionRefusedError,
@@ -248,8 +249,8 @@ def _unlike(lost: dict[int, Content], written: dict[int, Content]) -> str:
         if before is None:
             return f"Task {task} lost nothing and has written."
         if now is None:
-            return f"Task {task} lost {before.rows} rows and has written none."
+            return f"Task {task} lost {counted(before.rows, 'row')} and has written none."
         if before != now:
             same = "as many with another checksum" if before.rows == now.rows else f"{now.rows}"
-            return f"Task {task} lost {before.rows} rows and has written {same}."
+            return f"Task {task} lost {counted(before.rows, 'row')} and has written {same}."
     return ""

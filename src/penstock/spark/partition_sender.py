@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pyspark.sql.datasource import WriterCommitMessage
 
+from penstock._counted import counted
 from penstock._events import ClientEvents, Event, tell
 from penstock.errors import (
     BadRowsError,
@@ -318,7 +319,7 @@ class PartitionSender:
             cause = f"the broker refused {_reasons(refused[:_NAMED_ROWS], first_row)}"
         lost = sum(entry.count for entry in error.report.errors)
         return KafkaError(
-            f"{lost} row{'' if lost == 1 else 's'} of partition {self._spark_partition} of the DataFrame "
+            f"{counted(lost, 'row')} of partition {self._spark_partition} of the DataFrame "
             f"{'was' if lost == 1 else 'were'} not delivered to "
             f"{_where(self._topic)}: {cause}"
         )
@@ -326,7 +327,7 @@ class PartitionSender:
     def _letters_refused(self, refused: Sequence[RowErrors]) -> KafkaError:
         lost = sum(entry.count for entry in refused)
         return KafkaError(
-            f"{lost} bad row{'' if lost == 1 else 's'} of partition {self._spark_partition} of the DataFrame "
+            f"{counted(lost, 'bad row')} of partition {self._spark_partition} of the DataFrame "
             f"{'was' if lost == 1 else 'were'} not written to the dead-letter topic "
             f"{self._dead_letter_topic!r}: {refused[0].error}"
         )

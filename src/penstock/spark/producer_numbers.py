@@ -19,6 +19,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
+from penstock._counted import counted
 from penstock._json_fields import Fields, as_list, as_number, as_text
 
 MILLION: Final = 1_000_000  # ratios are whole numbers: millionths
@@ -313,8 +314,3 @@ def ms_text(milliseconds: float) -> str:
         return f"{milliseconds:.0f} ms"
     seconds = milliseconds / 1000
     return f"{seconds:.1f} s" if seconds < 120 else f"{seconds / 60:,.1f} min"
-
-
-def counted(number: int, noun: str, several: str | None = None) -> str:
-    """A number of things: 1 task, 2 tasks."""
-    return f"{number:,} {noun if number == 1 else several or noun + 's'}"

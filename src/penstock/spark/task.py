@@ -24,6 +24,7 @@ import time
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from penstock._counted import counted
 from penstock.errors import BootstrapError, ConfigError, KafkaError, SinkError
 from penstock.producer.producer import Producer
 from penstock.sink import (
@@ -227,7 +228,6 @@ def _check_count(
     """
     if transaction.record_count != report.rows:
         from penstock.control import complete_all
-        from penstock.spark.producer_numbers import counted
 
         complete_all([transaction], commit=False, config=options.producer, timeout=_ABORT_SECONDS)
         raise SinkError(

@@ -25,6 +25,7 @@ from pyspark.sql.datasource import (
     WriterCommitMessage,
 )
 
+from penstock._counted import counted
 from penstock._events import Event, tell
 from penstock.errors import ConfigError, SinkError
 from penstock.sink import BatchPlan, DriverIdentity, Step, reached
@@ -145,9 +146,10 @@ class Write:
             if skipped and "run_id" in self._options.sink:
                 tell(
                     log, logging.WARNING, Event.SPARK_RUN_SKIPPED,
-                    "%s was written before: %d rows were read and none written. Jobs without the option sinkId share "
+                    "%s was written before: %s read and none written. Jobs without the option sinkId share "
                     "the names of their runs: if this is another job, give it a sinkId, or the run another runId",
-                    self._settings.name if self._settings is not None else "this run", report.rows,
+                    self._settings.name if self._settings is not None else "this run",
+                    f"{counted(report.rows, 'row')} {'was' if report.rows == 1 else 'were'}",
                     batch_id=batch_id, records=report.rows,
                 )  # fmt: skip
             if self._options.progress_file is not None:

@@ -179,6 +179,19 @@ def test_the_repr_is_a_status_line():
     assert repr(bulk) == "<BulkDelivery done: 2 records accepted, 0 acknowledged, 2 not>"
 
 
+def test_one_record_is_told_as_one():
+    result = BatchResult("t", 0)
+    bulk = bulk_of((result, 0, 1, 1, (0, 1, None)))
+    assert repr(bulk) == "<BulkDelivery pending: 1 record accepted, 0 acknowledged, 0 not>"
+    with pytest.raises(
+        KafkaTimeoutError, match=r"^1 of 1 record has no outcome within 0 s; it is still on the way$"
+    ):
+        bulk.result(0)
+    result.settle(error=LOST)
+    with pytest.raises(BulkDeliveryError, match=r"^1 of 1 record was not delivered; row 0: "):
+        bulk.result(0)
+
+
 def test_an_error_object_is_joined_with_its_neighbours():
     assert row_ranges([1, 2, 5, 6, 7, 9], LOST) == [
         RowErrors(1, 2, LOST),

@@ -151,7 +151,7 @@ CASES = [
     ('format = "csv"', 'format = "csv"\ntable = "t"', "p.toml:5: [source] table: has format and table: give one of format (like \"csv\"), sql and table"),
     ('format = "csv"', 'sql = "SELECT 1"', "p.toml:5: [source] path: goes with format, not with sql"),
     ('format = "csv"', 'format = "csv"\nstreaming = 1', "p.toml:5: [source] streaming: must be true or false, but is 1"),
-    ("header = true", 'header = true\npath = "x"', "p.toml:7: [source] options: path is given twice: here and as the key path"),
+    ("header = true", 'header = true\npath = "x"', "p.toml:7: [source] options: path is given twice: here and as the key path; remove one"),
     ("header = true", "header = [1]", "p.toml:8: [source] options.header: must be a string, a number or true or false, but is an array"),
     ("header = true", "header = true\nHeader = false", "p.toml:9: [source] options.Header: is there twice"),
     ("[source.options]\nheader = true", "options = 3", "p.toml:7: [source] options: must be a table of names and values, but is an integer"),

@@ -777,7 +777,7 @@ def test_clear_forgets_records_but_not_the_state() -> None:
 def test_what_is_shown_tells_the_state() -> None:
     producer = manual()
     delivery = producer.send("orders", b"v")
-    assert repr(producer) == "<MockProducer: open, 1 records pending>"
+    assert repr(producer) == "<MockProducer: open, 1 record pending>"
     assert repr(delivery) == "<MockDelivery orders-0 pending>"
     producer.error_next(KafkaError("trouble"))
     producer.close()

@@ -111,7 +111,7 @@ def test_outcomes_by_hand():
     assert done == [bulk]
     bulk.add_done_callback(done.append)
     assert done == [bulk, bulk]
-    with pytest.raises(BulkDeliveryError, match="1 of 3 records were not delivered; row 1") as caught:
+    with pytest.raises(BulkDeliveryError, match="1 of 3 records was not delivered; row 1") as caught:
         bulk.result(0)
     assert isinstance(caught.value.__cause__, MessageTooLargeError)
     assert caught.value.report.records == 2

@@ -14,7 +14,7 @@ def state(**changed: Any) -> dict[str, Any]:
     """A producer at work, with nothing in its way."""
     return {
         "options": {"linger.ms": 5, "batch.size": 16384, "compression.type": "none"},
-        "counts": {"partitions": 12},
+        "counts": {"partitions": 12, "waiting_for_metadata": 0},
         "recent": {"seconds": 10.0, "records": 5000, "retries": 0, "errors": 0},
         "rates": {"records": 500.0},
         "times": {"record-delivery-time": {"p50": 7.0, "p95": 9.0, "p99": 11.0}},
@@ -98,7 +98,9 @@ def recent(seconds: float = 10.0, records: int = 100, retries: int = 0, errors: 
         ({"leaving": leaving("full", 0.92, 0.97)}, "a larger batch.size than 16 KiB"),
         ({"leaving": leaving("flush", 0.92, 0.02)}, "leave because flush() is called, 2 % full"),
         (recent(retries=30), "30 records were sent again in the last 10 s, 30 %"),
-        (recent(errors=4), "4 records failed in the last 10 s"),
+        (recent(records=50, retries=1), "1 record was sent again in the last 10 s, 2 %"),
+        (recent(errors=4), "4 records failed in the last 10 s: each has its error in its Delivery"),
+        (recent(errors=1), "1 record failed in the last 10 s: it has its error in its Delivery"),
         (io(callbacks=0.8, waiting=0.1), "80 % of its time in callbacks"),
         (io(sealing=0.7, waiting=0.2), "70 % of its time sealing batches"),
         (io(waiting=0.02), "it is the limit of this producer"),
@@ -109,6 +111,56 @@ def recent(seconds: float = 10.0, records: int = 100, retries: int = 0, errors: 
 )
 def test_other_sentences(changed: dict[str, Any], words: str) -> None:
     assert words in advice_for(state(**changed))[0].text
+
+
+@pytest.mark.parametrize("share", [0.5, 0.66, 0.76])
+@pytest.mark.parametrize("now", ["callbacks", "waiting"])
+def test_callbacks_that_take_half_of_the_time_are_told_whatever_the_thread_does_at_the_look(
+    share: float, now: str
+) -> None:
+    changed = io(callbacks=share, waiting=1 - share)
+    changed["io"] |= {"now": now, "for_s": 0.01}
+    (said,) = advice_for(state(**changed))
+    assert said.tone == "warn"
+    assert f"The I/O thread spends {100 * share:.0f} % of its time in callbacks" in said.text
+    changed["io"] |= {"now": "callbacks", "for_s": 3.0}
+    (said,) = advice_for(state(**changed))
+    assert said.text.startswith("A callback has run"), "which says it already"
+
+
+@pytest.mark.parametrize(
+    ("busy", "cause"),
+    [
+        ({"sealing": 0.98, "waiting": 0.01}, "The I/O thread spends 98 % of its time compressing with zstd"),
+        ({"callbacks": 0.7, "waiting": 0.2}, "The I/O thread spends 70 % of its time in callbacks"),
+        ({"writing": 0.4, "reading": 0.4, "waiting": 0.02}, "The I/O thread waits only 2 % of its time"),
+    ],
+)
+def test_where_the_io_thread_is_the_limit_the_brokers_are_not_blamed_for_the_memory(
+    busy: dict[str, float], cause: str
+) -> None:
+    memory = {
+        "total": 1024,
+        "waiting": 1,
+        "waits": [{"thread": "a", "bytes": 1, "gathered": 0, "seconds": 2.0}],
+    }
+    options = {"linger.ms": 5, "batch.size": 16384, "compression.type": "zstd"}
+    first, second, *others = advice_for(state(memory=memory, options=options, **io(**busy)))
+    assert first.text.startswith(cause)
+    assert second.text.startswith("1 sender waits for memory")
+    assert second.text.endswith("The cause is the one above: buffer.memory becomes free when it is fixed.")
+    assert others == []
+    (said,) = advice_for(state(memory=memory))
+    assert "The brokers are slower than the senders" in said.text
+
+
+@pytest.mark.parametrize(
+    ("waits", "told"), [(0, ""), (1, " 1 call waits for metadata."), (2, " 2 calls wait for metadata.")]
+)
+def test_a_bootstrap_server_is_named_by_its_address(waits: int, told: str) -> None:
+    server = {"id": -1, "address": "a:1", "tone": "bad", "state": "disconnected", "text": "It is refused."}
+    (said,) = advice_for(state(brokers=[server], counts={"partitions": 0, "waiting_for_metadata": waits}))
+    assert said.text == f"Bootstrap server a:1: disconnected.{told} It is refused."
 
 
 def test_what_is_worst_comes_first() -> None:

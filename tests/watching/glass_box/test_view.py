@@ -14,6 +14,8 @@ from producer.fakes_sender import Rig
 from penstock._locks import inside
 from penstock.error_codes import ErrorCode
 from penstock.errors import SerializationError
+from penstock.producer.metadata.cluster import ClusterSnapshot
+from penstock.types import Node
 from penstock.watching.glass_box import following, reading
 from penstock.watching.glass_box.events import Events
 from penstock.watching.glass_box.view import ProducerView
@@ -377,6 +379,45 @@ def test_a_broker_that_has_left_the_cluster_is_shown_for_a_while() -> None:
     assert (said["tone"], said["text"].partition(" The")[0]) == ("warn", "Broker 1: gone.")
     assert any("rig: broker 1 at b1:9092: gone. The connection" in text for text in watched.told())
     assert [broker["id"] for broker in watched.look(after=1000.0)["brokers"]] == [0]
+
+
+def test_before_the_first_metadata_the_bootstrap_server_is_named_and_what_waits_for_it() -> None:
+    watched = Watched()
+    rig = watched.rig
+    rig.network.listeners.clear()
+    watched.look()
+    ticket = rig.parts.metadata.await_topic("t", None, rig.clock.now())
+    rig.run_for(1.0)
+    state = watched.look()
+    (server,) = state["brokers"]
+    assert (server["id"] < 0, server["address"], server["tone"]) == (True, "b0:9092", "bad")
+    assert state["advice"][0]["text"].startswith(
+        "Bootstrap server b0:9092: disconnected. 1 call waits for metadata. Cannot connect to bootstrap server b0:9092"
+    )
+    (told,) = [text for text in watched.told() if "disconnected" in text]
+    assert told.startswith("rig: bootstrap server b0:9092: disconnected. Cannot connect to")
+    ticket.fail(SerializationError("it has waited long enough"))
+    assert watched.look(after=1.0)["counts"]["waiting_for_metadata"] == 0
+
+
+@pytest.mark.parametrize("waits", ["a batch", "a call", "nothing"])
+def test_what_waits_for_metadata_is_told_of_a_broker_that_has_left_the_cluster(waits: str) -> None:
+    watched = Watched(2)
+    rig = watched.rig
+    rig.know("t", 2)
+    rig.acknowledge_all()
+    sent = rig.send("t", b"x", partition=1)
+    rig.run_until(sent.done)
+    if waits == "a batch":
+        rig.send("t", b"x", partition=1)
+    rig.parts.metadata._swap_locked(ClusterSnapshot.bootstrap([Node(-1, "b0", 9092)]))
+    if waits == "a call":
+        rig.parts.metadata.await_topic("other", None, rig.clock.now())
+    (gone,) = [broker for broker in watched.look()["brokers"] if broker["id"] == 1]
+    told = {"a batch": "batches wait", "a call": "1 call waits"}
+    assert gone["text"].endswith(
+        "; no batch waits for it." if waits == "nothing" else f"; {told[waits]} for metadata."
+    )
 
 
 @pytest.mark.parametrize("leader", [0, -1])

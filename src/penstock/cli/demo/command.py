@@ -17,13 +17,14 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from penstock._counted import counted
 from penstock._extras import how_to_install
 from penstock._locks import Latch
 from penstock.cli.demo.check import TopicFigures, TopicTally, exactly_once, mark_ends, read_topics, table
 from penstock.cli.demo.orders import Order
 from penstock.cli.demo.report import Outcome, RunLog, report_page
 from penstock.cli.demo.run import PIPELINE, PipelineRun
-from penstock.cli.options import CommandError, UsageError, counted
+from penstock.cli.options import CommandError, UsageError
 from penstock.control import create_topic
 from penstock.devbroker import DevBrokerError, DevCluster, kafka_jars
 from penstock.devbroker.settings import KAFKA_VERSION

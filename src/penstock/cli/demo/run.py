@@ -19,6 +19,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
+from penstock._counted import counted
 from penstock.cli.demo.kills import (
     DRIVER,
     HOOK,
@@ -31,7 +32,7 @@ from penstock.cli.demo.kills import (
 )
 from penstock.cli.demo.orders import FILES_PER_BATCH, FIRST_MS, Batches, write_input
 from penstock.cli.demo.report import BatchTime, RunLog
-from penstock.cli.options import CommandError, counted
+from penstock.cli.options import CommandError
 
 if TYPE_CHECKING:
     from penstock.sink import DecisionState

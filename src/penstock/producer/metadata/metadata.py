@@ -212,6 +212,10 @@ class ProducerMetadata:
             count = self.snapshot.partition_count(topic)
             return self._troubles.explain(topic, partition, count, waited_ms)
 
+    def waiting_calls(self) -> int:
+        """How many calls wait for metadata now. From any thread; takes no lock."""
+        return self._waiters.count()
+
     def close(self) -> None:
         """Fail all waiters, now and later."""
         with self._lock:

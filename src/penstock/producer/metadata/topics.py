@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 
+from penstock._arguments import TOPIC_RULE
 from penstock._ticket import Ticket
 from penstock.errors import BrokerError, InvalidTopicError, TopicAuthorizationError
 from penstock.producer.metadata.cluster import ClusterSnapshot, MetadataAnswer
@@ -77,6 +78,10 @@ class TopicWaiters:
     def topics(self) -> Collection[str]:
         return self._tickets.keys()
 
+    def count(self) -> int:
+        """How many wait. From any thread: each dictionary is copied, or measured, in one step."""
+        return sum(map(len, list(self._tickets.values())))
+
     def add(self, topic: str, partition: int | None, ticket: Ticket[ClusterSnapshot]) -> None:
         """Wait for the topic and, where one is given, for the partition."""
         self._tickets.setdefault(topic, {})[ticket] = partition
@@ -128,7 +133,7 @@ def refusal(topic: str, error: BrokerError | None) -> BrokerError | None:
     Each sender gets its own: an exception that several threads raise gathers the tracebacks of all.
     """
     if isinstance(error, InvalidTopicError):
-        return InvalidTopicError(f"the cluster does not allow the topic name '{topic}'")
+        return InvalidTopicError(f"the cluster does not allow the topic name '{topic}': {TOPIC_RULE}")
     if isinstance(error, TopicAuthorizationError):
         return TopicAuthorizationError(
             f"not authorized to use topic '{topic}': the rights DESCRIBE and WRITE on it are needed"

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
 
+from penstock._counted import counted
 from penstock.errors import BrokerError, KafkaError, KafkaTimeoutError, UnknownTopicOrPartitionError
 from penstock.producer.metadata.cluster import addresses
 from penstock.types import Node
@@ -102,7 +103,7 @@ class MetadataTroubles:
             error.__cause__ = unreachable[-1]
         elif partition is not None and partition_count is not None and partition >= partition_count:
             error.__cause__ = UnknownTopicOrPartitionError(
-                f"topic {topic} has {partition_count} partition(s)"
+                f"topic {topic} has {counted(partition_count, 'partition')}"
             )
         return error
 

@@ -19,7 +19,8 @@ from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
-from penstock._arguments import check_timeout
+from penstock._arguments import check_no_milliseconds, check_timeout
+from penstock._counted import counted
 from penstock._done_callbacks import DoneCallback, DoneCallbacks
 from penstock._events import Event, tell_error
 from penstock._locks import forbid_reentry, inside, new_lock
@@ -113,7 +114,7 @@ class BulkDelivery:
         self._add_up()
         return not self._pending
 
-    def result(self, timeout: float | None = None) -> BulkReport:
+    def result(self, timeout: float | None = None, *, timeout_ms: None = None) -> BulkReport:
         """Wait for all outcomes; what was written where.
 
         Raises:
@@ -121,17 +122,19 @@ class BulkDelivery:
                 the first of them was not. Rows that were skipped are no reason: they are in the report's `errors`.
             KafkaTimeoutError: the time is up; the records go on.
         """
+        check_no_milliseconds(timeout_ms, "result")
         error = self.exception(timeout)
         if error is not None:
             raise error
         return self._report([])
 
-    def exception(self, timeout: float | None = None) -> BulkDeliveryError | None:
+    def exception(self, timeout: float | None = None, *, timeout_ms: None = None) -> BulkDeliveryError | None:
         """Wait for all outcomes; the error that `result` would raise, or None.
 
         Raises:
             KafkaTimeoutError: the time is up; the records go on.
         """
+        check_no_milliseconds(timeout_ms, "exception")
         check_timeout(timeout)
         forbid_reentry("BulkDelivery.exception()")
         self._wait(timeout)
@@ -140,7 +143,8 @@ class BulkDelivery:
         failed = _twins(self._failed)
         first = _in_order(_row_errors(failed))[0]
         error = BulkDeliveryError(
-            f"{_count(failed)} of {self._accepted} records were not delivered; {first}", self._report(failed)
+            f"{_part(_count(failed), self._accepted, 'was', 'were')} not delivered; {first}",
+            self._report(failed),
         )
         error.__cause__ = first.error
         return error
@@ -206,7 +210,8 @@ class BulkDelivery:
         if inside():
             return f"<BulkDelivery {state}>"
         lost = _count(self._failed) + _count(self._refused)
-        return f"<BulkDelivery {state}: {self.accepted} records accepted, {self._records} acknowledged, {lost} not>"
+        accepted = counted(self.accepted, "record")
+        return f"<BulkDelivery {state}: {accepted} accepted, {self._records} acknowledged, {lost} not>"
 
     # ------------------------------------------------------------------------------------------ inside
 
@@ -222,8 +227,8 @@ class BulkDelivery:
                     self._add_up()
                     left = sum(part[2] for _, part in self._pending)
                     raise KafkaTimeoutError(
-                        f"{left} of {self._accepted} records have no outcome within {timeout} s; they are still on "
-                        "their way"
+                        f"{_part(left, self._accepted, 'has', 'have')} no outcome within {timeout} s; "
+                        f"{'it is' if left == 1 else 'they are'} still on the way"
                     )
         self._add_up()
 
@@ -454,6 +459,10 @@ def _twins(failed: list[Failed]) -> list[Lost]:
     """The same rows with copies of the errors, for callers; see `BatchResult.error_of`. One for all rows of a batch."""
     twins = {id(error): error.twin() for error, _, _ in failed}
     return [(twins[id(error)], base_row, span) for error, base_row, span in failed]
+
+
+def _part(some: int, accepted: int, one: str, several: str) -> str:
+    return f"{some:,} of {counted(accepted, 'record')} {one if some == 1 else several}"
 
 
 def _count(lost: Sequence[Lost]) -> int:

@@ -23,6 +23,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from penstock._arguments import is_topic_name
+from penstock._counted import counted
 from penstock._time import Clock
 from penstock.errors import (
     BadRowsError,
@@ -147,7 +148,7 @@ class BadRows:
         named = "; ".join(str(entry) for entry in self.errors[:_NAMED])
         more = "; ..." if len(self.errors) > _NAMED else ""
         return BadRowsError(
-            f"{self.count} {total} cannot be sent, and {outcome}. {named}{more}",
+            f"{self.count:,} {total} cannot be sent, and {outcome}. {named}{more}",
             self.errors,
             self.count,
         )
@@ -332,7 +333,7 @@ class ColumnSender:
             total += rows.length
         call.total = total
         if call.bad.count:
-            raise call.bad.error(f"of {total} rows", "none was sent")
+            raise call.bad.error(f"of {counted(total, 'row')}", "none was sent")
         call.is_placed = fits
 
     def _place(self, call: _Call, key_hash: int) -> Steps[None]:
@@ -500,9 +501,10 @@ def _tell_accepted(error: BaseException, bulk: BulkDelivery) -> None:
     with suppress(AttributeError):  # an error of another package may not allow new attributes
         error.bulk_delivery = bulk  # type: ignore[attr-defined]
         if bulk.accepted:
+            are = "is" if bulk.accepted == 1 else "are"
             error.add_note(
-                f"{bulk.accepted} rows had been accepted before, and are on their way; `bulk_delivery` of this error "
-                "tells what becomes of them, and its `errors` which rows are missing"
+                f"{counted(bulk.accepted, 'row')} had been accepted before, and {are} on the way; `bulk_delivery` of "
+                "this error tells what becomes of them, and its `errors` which rows are missing"
             )
 
 

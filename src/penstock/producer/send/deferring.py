@@ -22,6 +22,7 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from typing import Any, NamedTuple
 
+from penstock._counted import counted
 from penstock._ticket import Countdown, Ticket
 from penstock._time import FOREVER
 from penstock.errors import KafkaError, ReentrantCallError
@@ -131,8 +132,8 @@ class DeferredSends:
         encoded = record.encoded
         if self._bytes + encoded.size_bound > _MOST_BYTES:
             error = ReentrantCallError(
-                f"finalizers and signal handlers have sent {len(self.waiting)} records in the middle of other calls, "
-                "and there is no room for more until the I/O thread has taken them over"
+                f"finalizers and signal handlers have sent {counted(len(self.waiting), 'record')} in the middle of "
+                "other calls, and there is no room for more until the I/O thread has taken them over"
             )
             record.on_refused(error)
             raise error

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from penstock._arguments import TOPIC_RULE
 from penstock._primitives_cy import CRC32, MURMUR2, partition_for_key
 from penstock._time import Clock
 from penstock.errors import (
@@ -411,7 +412,7 @@ def check_topic_name(topic: str) -> None:
         raise ValueError(f"the topic name {topic!r} cannot be encoded: {error}") from None
     if size > _MAX_TOPIC_BYTES:
         raise ValueError(
-            f"the topic name {topic[:20]!r}... is {size} bytes long; Kafka allows {_MAX_TOPIC_BYTES}"
+            f"the topic name {topic[:20]!r}... is {size} bytes long; Kafka allows {_MAX_TOPIC_BYTES}: {TOPIC_RULE}"
         )
 
 

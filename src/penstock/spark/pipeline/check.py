@@ -115,7 +115,7 @@ def _source(table: Table) -> Source:
             table.refuse(key, f"goes with format, not with {origins[0]}")
     if path is not None:
         if "path" in options:
-            table.refuse("options", "path is given twice: here and as the key path")
+            table.refuse("options", "path is given twice: here and as the key path; remove one")
         options["path"] = path
     return Source(
         format=table.try_text("format"),

@@ -10,8 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from penstock._counted import counted
 from penstock.spark.pipeline.stats import RunStats, bytes_text, count_text
-from penstock.spark.producer_numbers import ProducerNumbers, Slowest, counted, ms_text, percent
+from penstock.spark.producer_numbers import ProducerNumbers, Slowest, ms_text, percent
 
 # From these on a number is worth a sentence; the others are those of the glass box.
 _MUCH_WAITING = 0.1  # part of the tasks' time that they waited for memory

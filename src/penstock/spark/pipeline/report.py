@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from html import escape
 
+from penstock._counted import counted
 from penstock.spark.pipeline.dry_run import describe_pipeline
 from penstock.spark.pipeline.model import Action, Expectation
 from penstock.spark.pipeline.producers import (
@@ -30,7 +31,7 @@ from penstock.spark.pipeline.stats import (
     destination,
     sorted_partitions,
 )
-from penstock.spark.producer_numbers import counted, ms_text, percent
+from penstock.spark.producer_numbers import ms_text, percent
 
 _STYLE = """
 :root { color-scheme: light dark; --page: #f6f7f9; --card: #ffffff; --ink: #1b2430; --soft: #657184; --rule: #e2e6ec;

@@ -19,6 +19,7 @@ from pathlib import Path
 from types import FrameType, TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
+from penstock._counted import counted
 from penstock._escaping import with_notes
 from penstock._locks import Latch
 from penstock.errors import ExpectationFailedError, PipelineError
@@ -32,7 +33,6 @@ from penstock.spark.pipeline.sink import check_sink, sink_options
 from penstock.spark.pipeline.source import SOURCE_METRICS
 from penstock.spark.pipeline.stats import BatchCounts, ProgressReader, RunStats, SinkLines
 from penstock.spark.pipeline.view import NoView, View
-from penstock.spark.producer_numbers import counted
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from typing import Any, Protocol, TextIO
 
+from penstock._counted import counted
 from penstock.spark.pipeline.producers import advice, producer_rows, short_text
 from penstock.spark.pipeline.stats import (
     RunStats,
@@ -14,7 +15,6 @@ from penstock.spark.pipeline.stats import (
     failed_text,
     sorted_partitions,
 )
-from penstock.spark.producer_numbers import counted
 
 _LINE_EVERY = 2.0  # seconds between two plain lines
 _MOST_PARTITIONS = 12  # rows of the table; more would not fit on a screen

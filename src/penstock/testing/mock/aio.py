@@ -12,16 +12,16 @@ from __future__ import annotations
 
 import contextvars
 import uuid
-from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, AsyncIterable, Callable, Iterable, Mapping
 from os import PathLike
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Self, Unpack
 
 from penstock._arguments import check_bool, check_on_delivery
+from penstock._async_block import async_block
 from penstock._events import ON_DELIVERY_RAISED
 from penstock._loops import running_loop
-from penstock._other_clients import ASYNC, names_of_other_clients
+from penstock._other_clients import ASYNC, ONLY_ASYNC_WITH, names_of_other_clients
 from penstock._time import Clock
 from penstock.errors import KafkaError
 from penstock.testing.mock.delivery import (
@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from penstock.config.keys import ProducerOptions
 
 
+@names_of_other_clients(ONLY_ASYNC_WITH, whose="")
 @names_of_other_clients(ASYNC)
 class MockAsyncProducer:
     """Stands in for an AsyncProducer in tests; see MockProducer, whose arguments it takes.
@@ -238,8 +239,8 @@ class MockAsyncProducer:
         """Hand the open transaction over; `detached_records(handle)` is what it held."""
         return self._mock.detach_transaction(incomplete=incomplete)
 
-    @asynccontextmanager
-    async def transaction(self, *, incomplete: bool = False) -> AsyncIterator[None]:
+    @async_block
+    async def transaction(self, *, incomplete: bool = False) -> AsyncGenerator[None, None]:
         """Open a transaction; commit it at the end of the block, or abort it when the block raises."""
         check_bool(incomplete, "incomplete")
         with self._mock.transaction(incomplete=incomplete):

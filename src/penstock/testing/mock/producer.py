@@ -24,8 +24,9 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Self, Unpack
 
 from penstock._arguments import check_bool, check_limit, check_no_timeout, check_transactional_id
+from penstock._counted import counted
 from penstock._locks import new_nesting_lock
-from penstock._other_clients import BLOCKING, names_of_other_clients
+from penstock._other_clients import BLOCKING, ONLY_WITH, names_of_other_clients
 from penstock._refusals import noting_refusals
 from penstock._time import Clock, SystemClock
 from penstock.consumer_groups import as_group, as_positions
@@ -72,6 +73,7 @@ if TYPE_CHECKING:
     from penstock.config.keys import ProducerOptions
 
 
+@names_of_other_clients(ONLY_WITH, whose="")
 @names_of_other_clients(BLOCKING)
 class MockProducer:
     """Stands in for a Producer in tests.
@@ -202,7 +204,9 @@ class MockProducer:
         if bad and on_error == "fail":
             total = len(prepared) + len(bad)
             raise BadRowsError(
-                f"{len(bad)} of {total} rows cannot be sent, and none was sent. {bad[0]}", bad, len(bad)
+                f"{len(bad):,} of {counted(total, 'row')} cannot be sent, and none was sent. {bad[0]}",
+                bad,
+                len(bad),
             )
         return self._accept_all(prepared, bad)
 
@@ -294,7 +298,7 @@ class MockProducer:
 
     def __repr__(self) -> str:
         state = "closed" if self._closed else "fenced" if self._transactions.fenced else "open"
-        return f"<MockProducer: {state}, {len(self._outbox)} records pending>"
+        return f"<MockProducer: {state}, {counted(len(self._outbox), 'record')} pending>"
 
     # ------------------------------------------------------------------------------------------ transactions
 

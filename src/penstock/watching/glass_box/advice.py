@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
+from penstock._counted import counted
 from penstock.watching.glass_box.reading import BAD, GOOD, LONG_CALLBACK, QUIET, WARN, percent
 
 State = Mapping[str, Any]
@@ -33,18 +34,19 @@ class Advice(NamedTuple):
 
 def advice_for(state: State) -> list[Advice]:
     """What to tell about a producer; never empty."""
-    said = [*_troubles(state), *_io_time(state), *about_leaving(state)]
+    said = [*_troubles(state), *about_leaving(state)]
     return said or [_all_is_well(state)]
 
 
 def _troubles(state: State) -> Iterator[Advice]:
     yield from _callback(state)
     yield from _brokers(state, BAD)
-    memory = state["memory"]
+    memory, busy = state["memory"], list(_io_time(state))
     if memory["waiting"]:
+        yield from busy  # the cause comes before what follows from it
         longest = max(wait["seconds"] for wait in memory["waits"])
         who = "1 sender waits" if memory["waiting"] == 1 else f"{memory['waiting']} senders wait"
-        held_up = any(_callback(state)) or any(_brokers(state, BAD))
+        held_up = busy or any(_callback(state)) or any(_brokers(state, BAD))
         why = (
             "The cause is the one above: buffer.memory becomes free when it is fixed."
             if held_up
@@ -57,18 +59,20 @@ def _troubles(state: State) -> Iterator[Advice]:
         )
     recent = state["recent"]
     if recent["errors"]:
+        which = "it has its error in its" if recent["errors"] == 1 else "each has its error in its"
         yield Advice(
             BAD,
-            f"{recent['errors']:,} records failed in the last {_seconds(recent['seconds'])}: each has its error in its "
+            f"{counted(recent['errors'], 'record')} failed in the last {_seconds(recent['seconds'])}: {which} "
             "Delivery, in on_delivery, and in the log.",
         )
     if recent["retries"] > RETRIED * max(1, recent["records"]):
         causes = sorted({lane["cause"] for lane in state["lanes"] if lane["cause"]})
         why = f" The last cause: {causes[0]}" if causes else ""
         share = recent["retries"] / max(1, recent["records"])
+        were = f"{counted(recent['retries'], 'record')} {'was' if recent['retries'] == 1 else 'were'}"
         yield Advice(
             WARN,
-            f"{recent['retries']:,} records were sent again in the last {_seconds(recent['seconds'])}, "
+            f"{were} sent again in the last {_seconds(recent['seconds'])}, "
             f"{percent(min(1.0, share))} of those sent.{why}",
         )
     stuck = [lane for lane in state["lanes"] if lane["leader"] is None and lane["oldest_ms"] > 1000]
@@ -80,6 +84,8 @@ def _troubles(state: State) -> Iterator[Advice]:
             "the partition is known.",
         )
     yield from _brokers(state, WARN)
+    if not memory["waiting"]:
+        yield from busy
 
 
 def _callback(state: State) -> Iterator[Advice]:
@@ -97,6 +103,17 @@ def _brokers(state: State, tone: str) -> Iterator[Advice]:
     for broker in state["brokers"]:
         is_gone = broker["state"] == "gone"  # its text says whether batches wait
         if broker["tone"] != tone or not (tone == BAD or is_gone):
+            continue
+        if broker["id"] < 0:  # it leads no partition: what it is asked for is metadata
+            waits = state["counts"]["waiting_for_metadata"]
+            wait = (
+                f" {counted(waits, 'call')} {'waits' if waits == 1 else 'wait'} for metadata."
+                if waits
+                else ""
+            )
+            yield Advice(
+                tone, f"Bootstrap server {broker['address']}: {broker['state']}.{wait} {broker['text']}"
+            )
             continue
         waiting = sum(
             lane["queued"] + lane["in_flight"] + lane["retries"]
@@ -117,7 +134,7 @@ def _io_time(state: State) -> Iterator[Advice]:
     shares = state["io"]["shares"]
     if not shares:
         return
-    if shares["callbacks"] >= _BUSY and state["io"]["now"] != "callbacks":
+    if shares["callbacks"] >= _BUSY and not any(_callback(state)):
         yield Advice(
             WARN,
             f"The I/O thread spends {percent(shares['callbacks'])} of its time in callbacks, where it sends nothing. "

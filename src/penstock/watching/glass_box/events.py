@@ -76,7 +76,8 @@ def changes(client_id: str, before: Mapping[str, Any], now: Mapping[str, Any]) -
         earlier = known.get(broker["id"])
         if earlier is None or _kind(earlier) == _kind(broker):
             continue
-        text = f"{client_id}: broker {broker['id']} at {broker['address']}: {broker['state']}"
+        name = "bootstrap server" if broker["id"] < 0 else f"broker {broker['id']} at"
+        text = f"{client_id}: {name} {broker['address']}: {broker['state']}"
         if broker["tone"] == BAD or broker["state"] == "gone":
             yield broker["tone"], f"{text}. {broker['text']}"
         elif broker["state"] == "ready":

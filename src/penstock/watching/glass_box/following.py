@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Generator
 from typing import TYPE_CHECKING, Any, Final
 
+from penstock._counted import counted
 from penstock._locks import new_lock
 from penstock._ticket import Ticket, TicketKind
 from penstock.errors import KafkaError, SerializationError
@@ -99,7 +100,10 @@ class FollowedRecord:
             (
                 max(first, self.accepted or first),
                 "request",
-                f"The batch left with {_records(seen['records'])}, {percent(seen['fill'])} full, because {why}.",
+                (
+                    f"The batch left with {counted(seen['records'], 'record')}, {percent(seen['fill'])} full, because "
+                    f"{why}."
+                ),
             )
         ]
         if seen["attempts"]:
@@ -301,10 +305,6 @@ def _without_contents(error: BaseException) -> str:
     if isinstance(error, KafkaError) and not isinstance(error, SerializationError):
         return str(error) or type(error).__name__
     return f"{type(error).__name__}; its text is not shown, as it may have contents of the record"
-
-
-def _records(count: int) -> str:
-    return "1 record" if count == 1 else f"{count:,} records"
 
 
 def _ms(seconds: float) -> str:

@@ -18,6 +18,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from penstock._counted import counted
 from penstock._stats_cy import ACTIVITIES
 from penstock.network.states import PREPARING, READY, REMEMBERED, UNCONNECTED
 from penstock.producer.batch._batch_cy import BatchState
@@ -198,16 +199,16 @@ def lane_text(lane: Lane) -> str:
     words = []
     if lane.retries:
         words.append(
-            f"{_count(lane.retries, 'batch')} to be sent again, attempt {lane.attempt}: {lane.cause}"
+            f"{counted(lane.retries, 'batch')} to be sent again, attempt {lane.attempt}: {lane.cause}"
         )
     if lane.in_flight:
-        words.append(f"{_count(lane.in_flight, 'batch')} in flight for {_ms(lane.in_flight_ms)}")
+        words.append(f"{counted(lane.in_flight, 'batch')} in flight for {_ms(lane.in_flight_ms)}")
     if lane.queued:
-        words.append(f"{_count(lane.queued, 'batch')} queued")
+        words.append(f"{counted(lane.queued, 'batch')} queued")
     if lane.open_fill is not None:
         lingers = f", lingers {_ms(lane.linger_left_ms)} more" if lane.linger_left_ms else ""
         words.append(
-            f"open batch {percent(lane.open_fill)} full, {_count(lane.open_records, 'record')}{lingers}"
+            f"open batch {percent(lane.open_fill)} full, {counted(lane.open_records, 'record')}{lingers}"
         )
     if words and lane.leader is None:
         words.append("no leader is known")
@@ -231,8 +232,7 @@ def brokers_of(parts: ProducerParts, now: float) -> list[BrokerLine]:
             line.state, line.tone = "gone", BAD if node.id in wanted or line.in_flight else WARN
             why = f"{_sentence(line.error)} " if line.error else ""
             age = _ago(max(0.0, parts.metadata.age(now)))
-            waits = "batches wait for it" if line.tone is BAD else "no batch waits for it"
-            line.text = f"{why}The metadata are {age} old and do not list this broker; {waits}."
+            line.text = f"{why}The metadata are {age} old and do not list this broker; {_waits(parts, line)}."
         past = parts.client.past_error(node.id)
         if past is not None and not line.error:
             line.past = f"last error {_ago(max(0.0, now - past.at))} ago: {past.text}"
@@ -242,6 +242,23 @@ def brokers_of(parts: ProducerParts, now: float) -> list[BrokerLine]:
             line.latency_sum = counted.latency_sum
         lines.append(line)
     return lines
+
+
+def _waits(parts: ProducerParts, line: BrokerLine) -> str:
+    """What waits for a broker that has left the cluster, or for the metadata, which say who does its work now."""
+    if line.tone is BAD:
+        return "batches wait for it"
+    snapshot = parts.metadata.snapshot
+    unplaced = any(
+        snapshot.partition(batch.queue.topic, batch.queue.partition) is None
+        for batch in parts.accumulator.incomplete_batches()
+    )
+    if unplaced:
+        return "batches wait for metadata"
+    calls = parts.metadata.waiting_calls()
+    if calls:
+        return f"{counted(calls, 'call')} {'waits' if calls == 1 else 'wait'} for metadata"
+    return "no batch waits for it"
 
 
 def _waited_for(parts: ProducerParts) -> set[int]:
@@ -269,7 +286,7 @@ def broker_line(node: Node, view: NodeView | None, error: Exception | None, now:
             line.silent_s = waited
             line.state, line.tone = f"no answer for {waited:.0f} s", BAD
             line.text = (
-                f"{_count(view.in_flight, 'request')} in flight, and no answer for {waited:.0f} s. The broker may be "
+                f"{counted(view.in_flight, 'request')} in flight, and no answer for {waited:.0f} s. The broker may be "
                 "overloaded, stopped, or cut off."
             )
         elif view.throttled_until > now:
@@ -291,7 +308,7 @@ def broker_line(node: Node, view: NodeView | None, error: Exception | None, now:
     elif view.state in UNCONNECTED:
         again = max(0.0, view.next_attempt_at - now)
         line.state, line.tone = view.state.value, BAD if line.error else QUIET
-        tries = f" {_count(view.failed_attempts, 'attempt')} failed." if view.failed_attempts > 1 else ""
+        tries = f" {counted(view.failed_attempts, 'attempt')} failed." if view.failed_attempts > 1 else ""
         next_one = (
             f"The next attempt is in {again:.1f} s."
             if again > 0
@@ -362,12 +379,6 @@ def _short(value: Any) -> Any:
     if isinstance(value, Mapping):
         return {name: _short(one) for name, one in value.items()}
     return value
-
-
-def _count(number: int, noun: str) -> str:
-    if number == 1:
-        return f"1 {noun}"
-    return f"{number:,} {noun}es" if noun.endswith("ch") else f"{number:,} {noun}s"
 
 
 def _sentence(text: str) -> str:

@@ -116,7 +116,11 @@ class ProducerView:
             "servers": ", ".join(self._parts.config.bootstrap_servers),
             "options": self._options,
             "transaction": None if transactions is None else transactions.state.value,
-            "counts": counts | {"waiting_records": self._parts.accumulator.incomplete_records()},
+            "counts": counts
+            | {
+                "waiting_records": self._parts.accumulator.incomplete_records(),
+                "waiting_for_metadata": self._parts.metadata.waiting_calls(),
+            },
             "totals": {name: int(value) for name, value in sample.totals.items()},
             "recent": _recent(before, sample),
             "rates": _rates(before, sample),

@@ -261,7 +261,7 @@ function showBrokers(brokers) {
     item.className = broker.tone;
     const [state, name, text, figures, past] = item.children;
     put(state, broker.state);
-    put(name, `${broker.id < 0 ? "bootstrap server" : `broker ${broker.id}`} at ${broker.address}`);
+    put(name, `${broker.id < 0 ? "bootstrap server" : `broker ${broker.id} at`} ${broker.address}`);
     put(text, broker.tone === "good" ? "" : broker.text);
     put(figures, `${number(broker.in_flight)} in flight, ${number(broker.responses)} answers` +
       (broker.latency_ms === null ? "" : `, ${ms(broker.latency_ms)} on average`));
@@ -315,7 +315,7 @@ function showLeaving(leaving) {
   }, (item, entry) => {
     put(item.firstChild, entry.reason);
     item.children[1].firstChild.style.width = `${(100 * entry.share).toFixed(1)}%`;
-    put(item.lastChild, `${percent(entry.share)}, ${percent(entry.fill)} full`);
+    put(item.lastChild, `${percent(entry.share)}, filled to ${percent(entry.fill)}`);
   });
 }
 
