@@ -40,7 +40,7 @@ def read(data: bytes) -> list[LegacyRecord] | None:
 
 @many
 @given(records=plain_records(6), magic=magics, name=codecs, changes=mutations)
-def test_a_spoiled_set_is_refused_or_says_what_it_says(
+def test_a_corrupt_set_is_refused_or_says_what_it_says(
     records: list[Record], magic: int, name: str, changes: list[Mutation]
 ) -> None:
     data = spoil(bytes(convert(batch_of(records), magic, codec(name))), changes)
@@ -59,7 +59,7 @@ def test_a_spoiled_set_is_refused_or_says_what_it_says(
 
 @many
 @given(records=plain_records(6), magic=magics, name=st.sampled_from(CODECS[1:]), changes=mutations)
-def test_what_is_in_a_wrapper_is_not_believed_either(
+def test_what_is_in_a_wrapper_is_checked_too(
     records: list[Record], magic: int, name: str, changes: list[Mutation]
 ) -> None:
     """The inner entries are corrupted before they are compressed, so that no checksum of the wrapper tells."""
@@ -86,7 +86,7 @@ def test_any_body_under_a_right_checksum(data: bytes, magic: int, attributes: in
 
 @many
 @given(records=plain_records(6), magic=magics, name=st.sampled_from([*CODECS, "zstd"]), changes=mutations)
-def test_a_spoiled_batch_is_refused_or_converted_as_it_is_read(
+def test_a_corrupt_batch_is_refused_or_converted_as_it_is_read(
     records: list[Record], magic: int, name: str, changes: list[Mutation]
 ) -> None:
     batch = batch_of(records, codec(name))

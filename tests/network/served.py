@@ -29,14 +29,14 @@ class ServedCluster:
         self.network = network
         self.cluster = cluster
         self._sessions: list[tuple[Peer, Session]] = []
-        self._unheard: list[Session] = []  # whose answers are lost on the way
+        self._unanswered: list[Session] = []  # whose answers are lost on the way
         self._pump_at = math.inf
         for node in cluster.nodes.values():
             network.listen(node.host, node.port, lambda peer, node_id=node.id: self._accept(peer, node_id))
 
     def lose_answers(self, broker_id: int) -> None:
         """Let the answers on the present connections to a broker be lost; what is asked still takes effect."""
-        self._unheard = [session for _, session in self._sessions if session.broker_id == broker_id]
+        self._unanswered = [session for _, session in self._sessions if session.broker_id == broker_id]
 
     def pump(self) -> None:
         """Let the brokers do what is due, and say what they have to say."""
@@ -50,7 +50,7 @@ class ServedCluster:
                 session.close("the client is gone")
                 continue
             for frame in session.output(now):
-                if session not in self._unheard:
+                if session not in self._unanswered:
                     peer.send(self.spoil(frame))
             if session.closed:
                 peer.close()

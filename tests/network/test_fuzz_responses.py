@@ -119,7 +119,7 @@ def assert_success_is_in_the_bytes(case: Case, raw: bytes, response: InFlightReq
 @case_ids
 @few
 @given(seed=seeds, changes=mutations)
-def test_a_spoiled_answer_is_an_error_or_says_what_it_says(
+def test_a_corrupt_answer_is_an_error_or_says_what_it_says(
     case: Case, seed: int, changes: list[Mutation]
 ) -> None:
     h, request, transport = ask(case)
@@ -149,7 +149,7 @@ def test_an_answer_that_ends_too_soon_or_too_late_names_the_field(case: Case) ->
 
 
 @case_ids
-def test_a_length_is_not_believed_before_it_was_checked(case: Case) -> None:
+def test_a_length_is_not_used_before_it_was_checked(case: Case) -> None:
     """A few bytes that announce millions of elements do not take the memory of millions of elements."""
     raw = case.answer(5)[:400]
     request = case.request()
@@ -175,7 +175,7 @@ def decode_quietly(request: Any, version: int, raw: memoryview) -> None:
 @pytest.mark.parametrize("case", HANDSHAKES, ids=str)
 @few
 @given(seed=seeds, changes=mutations)
-def test_a_spoiled_first_exchange_ends_in_a_connection_or_in_an_error(
+def test_a_corrupt_first_exchange_ends_in_a_connection_or_in_an_error(
     case: Case, seed: int, changes: list[Mutation]
 ) -> None:
     h = Harness(request_timeout_ms=30_000)
