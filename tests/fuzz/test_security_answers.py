@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Brokers and providers of tokens that lie while a client tells who it is: an error, in bounded time and memory.
+"""Brokers and providers of tokens with wrong answers while a client authenticates: an error, in bounded time and
+memory.
 
 Dialogues of the mechanisms alone are in `tests/security/sasl/test_hostile_brokers.py`, TLS in `tests/security/tls`.
 """
@@ -17,7 +18,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, Self
 
 import pytest
-from fuzz.mutations import EFFORT, Mutation, mutations, spoil
+from fuzz.mutations import EFFORT, Mutation, corrupt, mutations
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from network.fakes import Received
@@ -95,7 +96,7 @@ def assert_told(h: Harness, error: KafkaError | None) -> None:
 @given(changes=mutations)
 def test_a_corrupt_list_of_mechanisms(changes: list[Mutation]) -> None:
     h = greeted(PLAIN)
-    h.brokers[0].rules[SASL_HANDSHAKE.key] = lambda _: spoil(AGREED, changes)
+    h.brokers[0].rules[SASL_HANDSHAKE.key] = lambda _: corrupt(AGREED, changes)
     h.brokers[0].rules[SASL_AUTHENTICATE.key] = lambda _: TAKEN
     assert_told(h, outcome_of(h))
 
@@ -107,7 +108,7 @@ def test_a_corrupt_answer_to_a_token_is_no_proof(
     authenticator: Authenticator, changes: list[Mutation]
 ) -> None:
     h = greeted(authenticator)
-    h.brokers[0].rules[SASL_AUTHENTICATE.key] = lambda _: spoil(TAKEN, changes)
+    h.brokers[0].rules[SASL_AUTHENTICATE.key] = lambda _: corrupt(TAKEN, changes)
     error = outcome_of(h)
     assert_told(h, error)
     if authenticator is SCRAM:
@@ -248,7 +249,7 @@ def test_corrupt_answers_of_a_provider() -> None:
         @given(st.sampled_from([HEAD + BODY, CHUNKED, REDIRECT, REFUSAL]), mutations)
         @example(CHUNKED, [Mutation(0, 0, b"")])
         def run(answer: bytes, changes: list[Mutation]) -> None:
-            said[0] = spoil(answer, changes)
+            said[0] = corrupt(answer, changes)
             found = asked(server.url)
             assert isinstance(found, NoTokenError) or found.value
 

@@ -19,13 +19,13 @@ class ServedCluster:
     """Lets a cluster listen on a network, and passes on what its brokers say; nothing takes time by itself.
 
     Attributes:
-        spoil: takes a whole frame, size and all, and gives what the client shall read instead.
-        swallow: says whether the next request is dropped and answered with random bytes, without an effect.
+        corrupt: takes a whole frame, size and all, and gives what the client shall read instead.
+        drops_request: says whether the next request is dropped and answered with random bytes, without an effect.
     """
 
     def __init__(self, network: FakeNetwork, cluster: FakeCluster) -> None:
-        self.spoil: Callable[[bytes], bytes] = bytes
-        self.swallow: Callable[[], bool] = lambda: False
+        self.corrupt: Callable[[bytes], bytes] = bytes
+        self.drops_request: Callable[[], bool] = lambda: False
         self.network = network
         self.cluster = cluster
         self._sessions: list[tuple[Peer, Session]] = []
@@ -51,7 +51,7 @@ class ServedCluster:
                 continue
             for frame in session.output(now):
                 if session not in self._unanswered:
-                    peer.send(self.spoil(frame))
+                    peer.send(self.corrupt(frame))
             if session.closed:
                 peer.close()
             else:
@@ -74,8 +74,8 @@ class ServedCluster:
     def _on_data(self, peer: Peer, session: Session) -> None:
         data = bytes(peer.received)
         peer.received.clear()
-        if self.swallow():
-            session.close("the request was swallowed")
+        if self.drops_request():
+            session.close("the request was dropped")
             self._sessions = [each for each in self._sessions if each[1] is not session]
             peer.send(NONSENSE)
             return
