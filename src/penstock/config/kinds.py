@@ -499,7 +499,7 @@ def _parse_list(key: ConfigKey, value: Any) -> tuple[str, ...]:
 
 
 def _parse_class(key: ConfigKey, value: Any) -> Any:
-    """Leave it to the loading of plug-ins; only a text is tidied here."""
+    """Return an object as it is, for the loading of plug-ins; of a text remove the blanks around it."""
     if not isinstance(value, str):
         return value
     text = value.strip()

@@ -7,7 +7,7 @@ Rules of the metadata:
 1. Topics are asked for by name and never created by asking.
 2. An answer is used until somebody finds it wrong or it is five minutes old.
 
-Rules of the coordinators. Hundreds of jobs may want to know theirs at once, so what is wanted is gathered, and one
+Rules of the coordinators. Hundreds of jobs may want to know theirs at once, so what is wanted is collected, and one
 request asks for many keys (FindCoordinator 4 and later; older brokers are asked key by key):
 1. One look-up at a time. What is wanted meanwhile goes into the next one.
 2. A failure that may pass is tried again after a rest, for as long as somebody wants the key. Any other failure is told
