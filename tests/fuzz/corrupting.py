@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """A whole producer, without its thread, on a network in memory whose brokers send corrupt answers.
 
-The brokers behind it are the validating fake cluster, so what they have written can be trusted: only the answers lie.
+The brokers behind it are the validating fake cluster, so what they have written can be trusted: only the answers are
+wrong.
 """
 
 from __future__ import annotations

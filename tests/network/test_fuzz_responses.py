@@ -76,7 +76,7 @@ def assert_dropped(h: Harness, transport: FakeTransport, error: KafkaError | Non
 
 
 def assert_usable_again(h: Harness) -> None:
-    """The client has not suffered: the next connection works."""
+    """The client still works: the next connection works."""
     h.ended.clear()
     h.clock.advance(60)
     h.connect()

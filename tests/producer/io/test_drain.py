@@ -717,10 +717,10 @@ def test_any_course_of_events_delivers_every_record_once_in_order(seed):
         if in_flight and rng.random() < 0.5:
             batch = in_flight.pop(rng.randrange(len(in_flight)))
             batch.queue.muted = False
-            fate = rng.random()
-            if fate < 0.2:
+            drawn = rng.random()
+            if drawn < 0.2:
                 core.retry(batch, rng.random() * 0.01)
-            elif fate < 0.4 and batch.record_count > 1:
+            elif drawn < 0.4 and batch.record_count > 1:
                 core.split(batch)
             else:
                 log = arrived[batch.queue.partition]
