@@ -59,7 +59,7 @@ class Password:
         value: the secret.
         read: gives the secret as it is now, where it stands in a file or the like. It is asked each time somebody wants
             the value, so that a secret can be replaced under a running client. When it raises ConfigError, the last
-            value is kept, and that is told once.
+            value is kept, and that is logged once.
     """
 
     __slots__ = ("_read", "_told", "_value")

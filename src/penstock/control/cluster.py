@@ -95,7 +95,7 @@ class ControlMetadata:
 
     Attributes:
         fatal_error: set when no request can succeed (authentication, no common version).
-        last_trouble: why there is no metadata, or no connection; None when all is well.
+        last_trouble: why there is no metadata, or no connection; None where there is no error.
         answers: how many answers of use there were.
         named: the brokers of the latest one; still here when they were of no use, and the client has started again.
     """
@@ -166,7 +166,7 @@ class ControlMetadata:
         self._due_at = min(self._due_at, now)
 
     def connection_failure(self, node_id: int, since: float) -> KafkaError | None:
-        """Why a node could not be reached at or after that time; None when it was not tried, or all is well."""
+        """Why a node could not be reached at or after that time; None when it was not tried, or could be reached."""
         at, error = self._connection_failures.get(node_id, (_LONG_AGO, None))
         return error if at >= since else None
 
