@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Brokers and providers of tokens with wrong answers while a client authenticates: an error, in bounded time and
-memory.
+"""Wrong answers of brokers and token providers while a client authenticates: an error, in bounded time and memory.
 
 Dialogues of the mechanisms alone are in `tests/security/sasl/test_hostile_brokers.py`, TLS in `tests/security/tls`.
 """
