@@ -204,7 +204,7 @@ test-examples: build need-java $(EXAMPLES_STAMP) ## services on FastAPI, Django 
 	PENSTOCK_EXPECT=compiled $(PY) -m pytest $(wildcard tests/services/on_*.py) $(SLOWEST) $(PYTEST_ARGS)
 
 .PHONY: fuzz
-fuzz: build $(FUZZ_STAMP) ## spoiled answers of brokers and lying Arrow tables, for longer than the tests do; FUZZ_SECONDS=60 of each
+fuzz: build $(FUZZ_STAMP) ## corrupt answers of brokers and wrong Arrow tables, for longer than the tests do; FUZZ_SECONDS=60 of each
 	PENSTOCK_FUZZ_EFFORT=10 $(PY) -m pytest tests/fuzz tests/network/test_fuzz_responses.py --timeout 900 $(PYTEST_ARGS)
 	@echo '==> Arrow tables that lie, on modules compiled with the address sanitizer'
 	$(PY) tools/sanitized.py tests/fuzz/arrow_rounds.py --seconds $(or $(FUZZ_SECONDS),60)

@@ -176,7 +176,7 @@ def run_groups(plan: Plan, cluster: DevCluster | None, results: Results, tell: T
         try:
             with broker_for(entries, cluster) as broker:
                 GroupRunner(plan, broker, results, tell).run(name, entries)
-        except Exception as error:  # no topic, say: the next group may have more luck
+        except Exception as error:  # no topic, say: the next group may succeed
             results.skipped[name] = f"failed: {last_line(error)}"
             tell(f"  FAILED: {error}")
 

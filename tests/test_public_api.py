@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The names users build on: what is promised is there, documented, and nothing else is promised by accident."""
+"""The names users build on: what is promised is there, documented, and nothing else is public by mistake."""
 
 from __future__ import annotations
 

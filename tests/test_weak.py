@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Objects that are watched: they are not kept alive, and may come and go while one thread walks over them."""
+"""Objects that are watched: they are not kept alive, and may come and go while one thread iterates over them."""
 
 from __future__ import annotations
 

@@ -193,7 +193,7 @@ def test_transactions_refuse_a_wrong_type_before_anything_is_begun(request, kind
         producer.send("t", b"after")
 
 
-def test_a_wrong_transactional_id_does_not_poison_the_producer(kafka):
+def test_a_wrong_transactional_id_leaves_the_producer_usable(kafka):
     with Producer(bootstrap_servers=kafka.bootstrap_servers, transactional_id="poison") as producer:
         with pytest.raises(TypeError):
             producer.init_transactions(0.5)

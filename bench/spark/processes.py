@@ -34,7 +34,7 @@ def tree(root: int) -> list[Process]:
             children[one.parent].append(one)
             if one.pid == root:
                 found.append(one)
-    for one in found:  # grows while it is walked
+    for one in found:  # grows while the loop runs over it
         found.extend(children[one.pid])
     return found
 

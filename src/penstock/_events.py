@@ -42,7 +42,7 @@ ON_DELIVERY_RAISED = "on_delivery callback for %s raised (it is called with (met
 
 @unique
 class Event(Enum):
-    """Everything that is told, with a sentence on it. The name in the log is `label`; it does not change."""
+    """Every event that is logged, with a sentence on it. The name in the log is `label`; it does not change."""
 
     # Records and batches.
     BATCH_RETRIED = "A batch is sent again. The first attempt is a warning, later ones are at DEBUG."
@@ -309,7 +309,7 @@ def tell(  # noqa: PLR0913 - the fields that most events have
     extra = {PREFIX + name: value for name, value in fields.items() if value is not None}
     try:
         log.log(level, text, *args, exc_info=exc_info, extra=extra, stacklevel=depth + 1)
-    except BaseException as failure:  # of the user's handler or filter; it is told on stderr
+    except BaseException as failure:  # of the user's handler or filter; it is printed on stderr
         if not isinstance(failure, Exception) and not _thread.is_of_package:
             raise
         _tell_of_the_log(failure, log, event, client)

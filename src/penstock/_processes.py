@@ -20,7 +20,7 @@ ENDED_STATES = ("Z", "X", "x")
 class ProcessRef:
     """A process: its id, and a text that tells when it started.
 
-    An id alone is recycled; together with the start it names one process for good.
+    An id alone is recycled; together with the start it identifies one process.
     """
 
     pid: int

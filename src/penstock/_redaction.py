@@ -3,7 +3,7 @@
 
 Three things are recognised:
 1. The name of an option: password, secret, token, credential, account key and their like. Its value is not shown.
-2. A value that is known to be secret, an environment variable for instance. It is not shown wherever it turns up, also
+2. A value that is known to be secret, an environment variable for instance. It is not shown wherever it occurs, also
    as it is written in a URL, in JSON or in a text literal, and line by line.
 3. A pair inside a text (`password=x` in a URL, `password 'x'` in SQL, `"password": "x"` in JSON), the password of
    `scheme://user:password@host` and of Oracle's `user/password@host`, of `IDENTIFIED BY`, and a bearer's token.
@@ -233,7 +233,7 @@ class Redactor:
 
 
 def _forms(value: str) -> set[str]:
-    """A value as it may turn up in texts: as it is, in a URL, in JSON, in a Python or SQL literal, line by line."""
+    """A value as it may occur in texts: as it is, in a URL, in JSON, in a Python or SQL literal, line by line."""
     forms = {value, value.strip()}
     forms |= {quote(value), quote(value, safe=""), quote_plus(value)}
     forms |= {json.dumps(value)[1:-1], json.dumps(value, ensure_ascii=False)[1:-1], repr(value)[1:-1]}

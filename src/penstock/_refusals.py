@@ -57,7 +57,7 @@ class Refusals:
 
 
 def noting_refusals(call: Callable[Concatenate[S, P], R]) -> Callable[Concatenate[S, P], R]:
-    """A method of the producer that sends: whatever it raises, the open transaction is told by `_note_refused`."""
+    """A method of the producer that sends: whatever it raises, `_note_refused` notes it for the open transaction."""
 
     @functools.wraps(call)
     def noting(self: S, /, *args: P.args, **kwargs: P.kwargs) -> R:

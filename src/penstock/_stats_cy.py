@@ -331,7 +331,7 @@ class TimeBudget:
         self.since = now
 
     def relabel(self, activity: cython.int) -> None:
-        """What was begun last turns out to be this."""
+        """Count the time since the last `enter` for this activity instead."""
         self.activity = activity
 
     def seconds(self, activity: int, now: float) -> float:

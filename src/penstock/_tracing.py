@@ -60,7 +60,7 @@ def telling_of_requests(tracing: ProducerTracing) -> Callable[[Any, Sequence[Any
 
 
 def _answered_request(response: Any, batches: Sequence[Any]) -> AnsweredRequest:
-    """What of a request that has ended is told: of an InFlightRequest and its Batches."""
+    """What a trace says of a request that has ended: of an InFlightRequest and its Batches."""
     node, body = response.node, response.body
     refused = {}
     if body is not None:

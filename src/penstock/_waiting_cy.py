@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Those who wait in an event loop, and the mailbox by which other threads tell them to go on. Compiled if possible.
+"""Those who wait in an event loop, and the mailbox by which other threads wake them. Compiled if possible.
 
 A task that waits has a token: a `Waiter` in asyncio, or a task of trio. `_loops` has the loops themselves.
 
@@ -318,7 +318,7 @@ class Waiting:
         self.in_asyncio = loop.is_asyncio
         self.mailbox = loop.mailbox
         self.tokens: dict[Any, None] = {}
-        self.follower: Any = None  # the event's, by which it tells them
+        self.follower: Any = None  # the event's, by which it wakes them
 
     def happened(self, _: object = None) -> None:
         """Wake all who wait, because the event has come. Any thread."""
@@ -348,7 +348,7 @@ class Waiting:
         for token in list(self.tokens):
             waiter = token
             waiter.wake()
-        self.tokens.clear()  # not before: after Ctrl-C those who have not gone on are told again
+        self.tokens.clear()  # not before: after Ctrl-C those who have not gone on are woken again
 
     def drop(self) -> None:
         """Report that the loop has ended, if somebody waits in it."""

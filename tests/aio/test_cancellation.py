@@ -306,7 +306,7 @@ async def _await_bulk(bulk: Any) -> Any:
 # ---- loops that end
 
 
-def test_an_outcome_for_a_loop_that_has_ended_is_dropped_in_silence(made, broker, caplog) -> None:
+def test_an_outcome_for_a_loop_that_has_ended_is_dropped(made, broker, caplog) -> None:
     producer = made()
 
     async def main() -> Any:

@@ -31,7 +31,7 @@ def test_a_refusal_that_does_not_name_it_is_a_failure() -> None:
         scene().refused(lambda: fail("no headers"))
 
 
-def test_silence_is_a_failure() -> None:
+def test_no_error_is_a_failure() -> None:
     with pytest.raises(CaseFailed, match=r"Kafka 0\.10\.2\.2 cannot do that, and nothing was said"):
         scene().refused(lambda: None)
 

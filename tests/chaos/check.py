@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from chaos.journal import Fate, SentNote, TransactionHistory
+from chaos.journal import KnownState, SentNote, TransactionHistory
 
 _READ_SECONDS = 240.0
 _EXAMPLES = 20
@@ -163,7 +163,7 @@ class Checker:
         for name, history in self._transactional.items():
             for number, transaction in history.transactions.items():
                 whole = (1 << transaction.records) - 1
-                self._conclude_transaction(name, number, transaction.fate, whole)
+                self._conclude_transaction(name, number, transaction.state, whole)
         return self.found
 
     def _conclude_plain(self, name: str, partition: int, sent: int, note: SentNote) -> None:
@@ -182,19 +182,19 @@ class Checker:
                     f"{name}, partition {partition}: {number} was acknowledged at {told[number]} and is at {offset}"
                 )
 
-    def _conclude_transaction(self, name: str, number: int, fate: Fate, whole: int) -> None:
+    def _conclude_transaction(self, name: str, number: int, state: KnownState, whole: int) -> None:
         seen = self._seen[name, number]
         self.found.transactions += seen == whole
         if seen & ~whole:
             self.found.unknown += (seen & ~whole).bit_count()
-        if fate is Fate.COMMITTED and seen != whole:
+        if state is KnownState.COMMITTED and seen != whole:
             self.found.lost += (whole & ~seen).bit_count()
             self.found.torn += seen != 0
             self.found.example(f"{name}: of transaction {number} (committed) {bin(seen)} is there")
-        elif fate in (Fate.BEGUN, Fate.ABORTED) and seen:
+        elif state in (KnownState.BEGUN, KnownState.ABORTED) and seen:
             self.found.ghosts += 1
-            self.found.example(f"{name}: transaction {number} ({fate.value}) can be seen")
-        elif fate is Fate.COMMITTING and seen not in (0, whole):
+            self.found.example(f"{name}: transaction {number} ({state.value}) can be seen")
+        elif state is KnownState.COMMITTING and seen not in (0, whole):
             self.found.torn += 1
             self.found.example(f"{name}: transaction {number} (committing) is torn: {bin(seen)}")
 

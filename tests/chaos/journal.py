@@ -15,7 +15,7 @@ from enum import Enum
 from pathlib import Path
 
 
-class Fate(Enum):
+class KnownState(Enum):
     """What is known of a transaction, by the last line about it."""
 
     BEGUN = "begun"  # nobody asked for a commit: nothing of it may be seen
@@ -29,7 +29,7 @@ class TransactionNote:
     """A transaction in the journal."""
 
     records: int
-    fate: Fate = Fate.BEGUN
+    state: KnownState = KnownState.BEGUN
     seconds: float = 0.0
 
 
@@ -39,9 +39,9 @@ class TransactionJournal:
     def __init__(self, path: Path) -> None:
         self._file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
 
-    def note(self, number: int, fate: Fate, detail: object = "") -> None:
+    def note(self, number: int, state: KnownState, detail: object = "") -> None:
         """The transaction has come so far; `detail` is its number of records, then its seconds."""
-        self.line(f"{fate.value} {number} {detail}")
+        self.line(f"{state.value} {number} {detail}")
 
     def line(self, text: str) -> None:
         """One line, written at once."""
@@ -71,12 +71,12 @@ class TransactionHistory:
                 history.troubles.append(rest)
                 continue
             number, _, detail = rest.partition(" ")
-            fate = Fate(word)
-            if fate is Fate.BEGUN:
+            state = KnownState(word)
+            if state is KnownState.BEGUN:
                 history.transactions[int(number)] = TransactionNote(int(detail))
             else:
                 note = history.transactions[int(number)]
-                note.fate = fate
+                note.state = state
                 note.seconds = float(detail or note.seconds)
         return history
 

@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 
 HOST = "127.0.0.1"
 PRODUCE = 0
-# Requests that carry the fate of a transaction to its coordinator.
+# Requests that tell a coordinator how a transaction ends.
 ADD_PARTITIONS_TO_TXN, END_TXN = 24, 26
 _CHUNK = 65_536
 # Size, API key, version, correlation id and the length of the client id.

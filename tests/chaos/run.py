@@ -12,7 +12,7 @@ from statistics import median
 from chaos.check import Checker, Findings, read_committed
 from chaos.cluster import ProxiedCluster
 from chaos.faults import Faults
-from chaos.journal import Fate, SentNote, TransactionHistory
+from chaos.journal import KnownState, SentNote, TransactionHistory
 from chaos.report import ChaosReport
 from chaos.schedule import Schedule
 from chaos.worker import WorkerPlan
@@ -124,7 +124,9 @@ def _run(plan: ChaosPlan, cluster: ProxiedCluster, folder: Path, log: Callable[[
 
 def _median_transaction(histories: dict[str, TransactionHistory]) -> float:
     notes = (note for history in histories.values() for note in history.transactions.values())
-    return median([note.seconds for note in notes if note.fate in (Fate.COMMITTED, Fate.ABORTED)] or [0.0])
+    return median(
+        [note.seconds for note in notes if note.state in (KnownState.COMMITTED, KnownState.ABORTED)] or [0.0]
+    )
 
 
 def _make_faults(

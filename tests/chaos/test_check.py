@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from chaos.check import Checker, Findings
-from chaos.journal import Fate, SentNote, TransactionHistory, TransactionJournal, TransactionNote
+from chaos.journal import KnownState, SentNote, TransactionHistory, TransactionJournal, TransactionNote
 from chaos.worker import pad
 
 
@@ -78,37 +78,37 @@ def test_duplicates_are_told_with_both_their_places() -> None:
     ]
 
 
-def check_transaction(fate: Fate, seen: list[int]) -> Findings:
-    checker = Checker({}, {"t": TransactionHistory({0: TransactionNote(3, fate)})})
+def check_transaction(state: KnownState, seen: list[int]) -> Findings:
+    checker = Checker({}, {"t": TransactionHistory({0: TransactionNote(3, state)})})
     for offset, index in enumerate(seen):
         checker.see(index % 2, offset, pad(b"t 0 %d " % index))
     return checker.conclude()
 
 
 @pytest.mark.parametrize(
-    ("fate", "seen", "expected"),
+    ("state", "seen", "expected"),
     [
-        (Fate.COMMITTED, [0, 1, 2], {}),
-        (Fate.COMMITTED, [0, 1], {"lost": 1, "torn": 1}),
-        (Fate.COMMITTED, [], {"lost": 3}),
-        (Fate.COMMITTED, [0, 1, 2, 2], {"duplicated": 1}),
-        (Fate.COMMITTED, [2, 1, 0], {"reordered": 1}),
-        (Fate.ABORTED, [], {}),
-        (Fate.ABORTED, [1], {"ghosts": 1}),
-        (Fate.BEGUN, [], {}),
-        (Fate.BEGUN, [0, 1, 2], {"ghosts": 1}),
-        (Fate.COMMITTING, [], {}),
-        (Fate.COMMITTING, [0, 1, 2], {}),
-        (Fate.COMMITTING, [0, 2], {"torn": 1}),
-        (Fate.COMMITTED, [0, 1, 2, 3], {"unknown": 1, "torn": 1}),
+        (KnownState.COMMITTED, [0, 1, 2], {}),
+        (KnownState.COMMITTED, [0, 1], {"lost": 1, "torn": 1}),
+        (KnownState.COMMITTED, [], {"lost": 3}),
+        (KnownState.COMMITTED, [0, 1, 2, 2], {"duplicated": 1}),
+        (KnownState.COMMITTED, [2, 1, 0], {"reordered": 1}),
+        (KnownState.ABORTED, [], {}),
+        (KnownState.ABORTED, [1], {"ghosts": 1}),
+        (KnownState.BEGUN, [], {}),
+        (KnownState.BEGUN, [0, 1, 2], {"ghosts": 1}),
+        (KnownState.COMMITTING, [], {}),
+        (KnownState.COMMITTING, [0, 1, 2], {}),
+        (KnownState.COMMITTING, [0, 2], {"torn": 1}),
+        (KnownState.COMMITTED, [0, 1, 2, 3], {"unknown": 1, "torn": 1}),
     ],
 )
-def test_transactions(fate: Fate, seen: list[int], expected: dict[str, int]) -> None:
-    assert found(check_transaction(fate, seen)) == expected
+def test_transactions(state: KnownState, seen: list[int], expected: dict[str, int]) -> None:
+    assert found(check_transaction(state, seen)) == expected
 
 
 def test_transactions_of_one_process_are_in_order() -> None:
-    notes = {number: TransactionNote(1, Fate.COMMITTED) for number in range(2)}
+    notes = {number: TransactionNote(1, KnownState.COMMITTED) for number in range(2)}
     checker = Checker({}, {"t": TransactionHistory(notes)})
     checker.see(0, 0, pad(b"t 1 0 "))
     checker.see(0, 1, pad(b"t 0 0 "))
@@ -120,18 +120,18 @@ def test_a_journal_is_read_as_it_was_written(tmp_path: Path) -> None:
     assert TransactionHistory.read(path).last_number == -1
     journal = TransactionJournal(path)
     for number in range(4):
-        journal.note(number, Fate.BEGUN, 10 + number)
-    journal.note(1, Fate.COMMITTING)
-    journal.note(2, Fate.COMMITTING)
-    journal.note(2, Fate.COMMITTED, "1.5")
-    TransactionJournal(path).note(3, Fate.ABORTED, "0.25")  # by the process that came after
+        journal.note(number, KnownState.BEGUN, 10 + number)
+    journal.note(1, KnownState.COMMITTING)
+    journal.note(2, KnownState.COMMITTING)
+    journal.note(2, KnownState.COMMITTED, "1.5")
+    TransactionJournal(path).note(3, KnownState.ABORTED, "0.25")  # by the process that came after
     journal.line("trouble transaction 3: something")
     history = TransactionHistory.read(path)
     assert history.transactions == {
-        0: TransactionNote(10, Fate.BEGUN),
-        1: TransactionNote(11, Fate.COMMITTING),
-        2: TransactionNote(12, Fate.COMMITTED, 1.5),
-        3: TransactionNote(13, Fate.ABORTED, 0.25),
+        0: TransactionNote(10, KnownState.BEGUN),
+        1: TransactionNote(11, KnownState.COMMITTING),
+        2: TransactionNote(12, KnownState.COMMITTED, 1.5),
+        3: TransactionNote(13, KnownState.ABORTED, 0.25),
     }
     assert history.last_number == 3
     assert history.troubles == ["transaction 3: something"]

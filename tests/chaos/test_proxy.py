@@ -154,7 +154,7 @@ def test_a_cut_resets_both_sides(ends: Ends) -> None:
 
 
 @only_plain
-def test_a_half_close_to_the_client_swallows_answers(ends: Ends) -> None:
+def test_a_half_close_to_the_client_drops_answers(ends: Ends) -> None:
     ends.ask(request(PRODUCE, 1))
     ends.proxy.call_on_loop(ends.proxy.half_close_to_client_on_loop)
     ends.broker.sendall(answer(1))
@@ -171,7 +171,7 @@ def test_a_half_close_to_the_broker_lets_answers_through(ends: Ends) -> None:
     ends.reply(answer(1))
 
 
-def test_a_stall_holds_answers_back_until_it_is_healed(ends: Ends) -> None:
+def test_a_stall_holds_answers_back_until_it_ends(ends: Ends) -> None:
     ends.ask(request(PRODUCE, 1))
     ends.proxy.call_on_loop(ends.proxy.stall_on_loop)
     ends.broker.sendall(answer(1))

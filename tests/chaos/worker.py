@@ -21,7 +21,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from chaos.journal import Fate, SentNote, TransactionHistory, TransactionJournal
+from chaos.journal import KnownState, SentNote, TransactionHistory, TransactionJournal
 from penstock import Producer
 from penstock.errors import KafkaError, KafkaTimeoutError
 
@@ -201,21 +201,21 @@ class TransactionalWorker:
         self._number += 1
         number = self._number
         records = self._rng.randint(20, 400)
-        wanted = Fate.ABORTED if self._rng.random() < 1 / 7 else Fate.COMMITTED
+        wanted = KnownState.ABORTED if self._rng.random() < 1 / 7 else KnownState.COMMITTED
         started = time.monotonic()
-        self._journal.note(number, Fate.BEGUN, records)
+        self._journal.note(number, KnownState.BEGUN, records)
         try:
             producer.begin_transaction()
             self._send(producer, number, records, stop)
-            if wanted is Fate.COMMITTED:
-                self._journal.note(number, Fate.COMMITTING)
+            if wanted is KnownState.COMMITTED:
+                self._journal.note(number, KnownState.COMMITTING)
                 until_answered(producer.commit_transaction)
             else:
                 until_answered(producer.abort_transaction)
         except KafkaError as error:
             self._trouble(f"transaction {number}", error)
             until_answered(producer.abort_transaction)
-            wanted = Fate.ABORTED
+            wanted = KnownState.ABORTED
         self._journal.note(number, wanted, f"{time.monotonic() - started:.3f}")
 
     def _send(self, producer: Producer, number: int, records: int, stop: threading.Event) -> None:

@@ -76,7 +76,7 @@ class WorkerProcess:
         """Wait until it has left.
 
         Raises:
-            WorkerFailed: it did not, or not in peace.
+            WorkerFailed: it did not, or with an error.
         """
         try:
             code = self._process.wait(_STOP_SECONDS)

@@ -218,7 +218,7 @@ def test_an_advertised_listener_that_cannot_be_reached(
 def test_a_dead_server_among_several_is_still_told(one_line: str, caplog: pytest.LogCaptureFixture) -> None:
     with FakeKafka(topics={"orders": 1}, brokers=1) as kafka:
         servers = f"{NOBODY_LISTENS},{kafka.bootstrap_servers}"
-        # The servers are tried in an order of chance: ask until the dead one was the first.
+        # The servers are tried in a random order: ask until the dead one was the first.
         for _ in range(50):
             caplog.clear()
             producer = open_producer({"bootstrap.servers": servers}, "orders")

@@ -132,7 +132,7 @@ def test_a_secret_is_read_again_and_kept_when_it_cannot_be(secrets, caplog):
     assert password.value == "hunter4"
 
 
-def test_a_secret_cannot_travel():
+def test_a_secret_cannot_be_pickled():
     with pytest.raises(TypeError, match="reference"):
         pickle.dumps(Password("hunter2"))
     assert repr(Password("hunter2")) == str(Password("hunter2")) == "[hidden]"

@@ -77,7 +77,7 @@ def test_without_idempotence_any_combination_is_taken(acks, in_flight):
     assert config.acks == (-1 if acks == "all" else int(acks))
 
 
-def test_idempotence_is_on_unless_something_speaks_against_it():
+def test_idempotence_is_on_unless_an_option_contradicts_it():
     """Requirement 1."""
     assert read().enable_idempotence is True
     assert read(acks=1).enable_idempotence is False

@@ -449,7 +449,7 @@ def test_an_interrupt_ends_the_wait_and_the_client_stays_usable() -> None:
         cluster.brokers[0].rules[END_TXN.key] = kept
         for request in list(cluster.brokers[0].seen):
             if request.api is END_TXN:
-                cluster.brokers[0].answer(request, {"error_code": 16})  # too late: it belongs to nobody
+                cluster.brokers[0].answer(request, {"error_code": 16})  # too late: its request has ended
         assert client.request("any", end_txn())["error_code"] == 0
 
 

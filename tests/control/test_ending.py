@@ -324,8 +324,8 @@ class Coordinator:
         self.taken_over = False
 
     def end_txn(self, commit: bool) -> KafkaError | int:
-        chance = self.rng.random()
-        if chance < 0.1:
+        drawn = self.rng.random()
+        if drawn < 0.1:
             return NetworkError("lost on the way there")
         if self.decision is None and not self.taken_over and self.rng.random() < 0.15:
             self.decision, self.taken_over = False, True  # fenced by another
@@ -338,15 +338,15 @@ class Coordinator:
             code = INVALID_TXN_STATE
         if self.rng.random() < 0.1:
             self.taken_over = True  # after the end, by the next owner
-        if chance < 0.3:
+        if drawn < 0.3:
             return RequestTimedOutError("lost on the way back")
-        return CONCURRENT_TRANSACTIONS if chance < 0.5 and code == 0 else code
+        return CONCURRENT_TRANSACTIONS if drawn < 0.5 and code == 0 else code
 
     def look(self) -> Found:
-        chance = self.rng.random()
-        if chance < 0.1:
+        drawn = self.rng.random()
+        if drawn < 0.1:
             return Found(end=SearchEnd.TROUBLE, error=NetworkError("x"))
-        if self.decision is None or chance < 0.3:
+        if self.decision is None or drawn < 0.3:
             return Found(end=SearchEnd.OPEN)
         return marker(commit=self.decision)
 

@@ -143,7 +143,7 @@ def test_a_long_log_is_read_page_by_page_and_goes_on_where_it_stopped(
     assert len(cluster.seen(FETCH.key)) == pages + 1
 
 
-def test_only_what_is_below_the_high_watermark_is_believed(cluster: ScriptedCluster) -> None:
+def test_only_what_is_below_the_high_watermark_counts(cluster: ScriptedCluster) -> None:
     # The broker shows no more than that; a page that ends there is the end.
     assert search().read_page(cluster.log[1][1], 7) == Found(end=SearchEnd.OPEN)
     assert search().read_page(cluster.log[1][1], 8) is None

@@ -99,13 +99,13 @@ class Maker:
 
     Args:
         rng: decides everything.
-        lying: whether numbers may be wrong.
+        wrong_numbers: whether numbers may be wrong.
         memory: where the buffers go.
     """
 
-    def __init__(self, rng: random.Random, lying: bool, memory: Memory) -> None:
+    def __init__(self, rng: random.Random, wrong_numbers: bool, memory: Memory) -> None:
         self.rng = rng
-        self.lying = lying
+        self.wrong_numbers = wrong_numbers
         self.memory = memory
 
     def table(self, columns: dict[str, Made], rows: int, skip: int) -> Table:
@@ -244,7 +244,7 @@ class Maker:
         form = self.rng.choice(list(WIDTHS))
         good = range(words_shape.rows) if words_shape.rows else [0]
         choices = list(good)
-        if self.lying:
+        if self.wrong_numbers:
             choices += [words_shape.rows, -1, 127, -128, 2**63 - 1, -(2**63)]
         codes = self.numbers(shape, form, choices)
         rows = []
@@ -283,7 +283,7 @@ class Maker:
     # ------------------------------------------------------------------------------------------ parts
 
     def _lied_about(self, count: int) -> list[int]:
-        if not self.lying or not count or self.rng.random() < 0.3:
+        if not self.wrong_numbers or not count or self.rng.random() < 0.3:
             return []
         return [self.rng.randrange(count) for _ in range(self.rng.choice((1, 1, 3)))]
 

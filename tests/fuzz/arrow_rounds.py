@@ -44,12 +44,12 @@ UNITS = {
 class Round:
     """One table, and what is known of its rows."""
 
-    def __init__(self, seed: int, *, lying: bool, rows: int | None = None) -> None:
+    def __init__(self, seed: int, *, wrong_numbers: bool, rows: int | None = None) -> None:
         rng = random.Random(seed)
         self.memory = Memory()
         self.rows = rng.choice((0, 1, 4, 30)) if rows is None else rows
         skip = rng.choice((0, 0, 3))
-        maker = Maker(rng, lying, self.memory)
+        maker = Maker(rng, wrong_numbers, self.memory)
         shape = lambda: maker.shape(self.rows, skip)  # noqa: E731 - each column has its own
         self.columns: dict[str, Made] = {"value": maker.text(shape())}
         if rng.random() < 0.6:
@@ -159,13 +159,13 @@ class Round:
         """
         chunks = self.open()
         stop = threading.Event()
-        spoiler = threading.Thread(target=self._spoil, args=(stop,))
-        spoiler.start()
+        changer = threading.Thread(target=self._change_table, args=(stop,))
+        changer.start()
         try:
             return sum(self._append_some(rows, writer_size) for rows in chunks)
         finally:
             stop.set()
-            spoiler.join()
+            changer.join()
 
     def _append_some(self, rows: Any, writer_size: int) -> int:
         try:
@@ -190,7 +190,7 @@ class Round:
         assert count == writer.count
         return count
 
-    def _spoil(self, stop: threading.Event) -> None:
+    def _change_table(self, stop: threading.Event) -> None:
         rng = random.Random(self.rows)
         while not stop.is_set():
             address, size = rng.choice(self.memory.numbers or [(0, 0)])
@@ -219,16 +219,16 @@ def _opened(rows: Any, has_topic: bool) -> Any:
 
 def one_round(seed: int) -> int:
     """Send a table, correct or wrong, that does not change; return how many of its rows were good."""
-    some = Round(seed, lying=seed % 4 > 0)
+    some = Round(seed, wrong_numbers=seed % 4 > 0)
     try:
         return some.check()
     finally:
         some.memory.free()
 
 
-def spoiled_round(seed: int) -> int:
+def changed_round(seed: int) -> int:
     """A table of many rows that is changed meanwhile."""
-    some = Round(seed, lying=seed % 2 > 0, rows=random.Random(seed).choice((4, 600)))
+    some = Round(seed, wrong_numbers=seed % 2 > 0, rows=random.Random(seed).choice((4, 600)))
     try:
         return some.survive()
     finally:
@@ -237,7 +237,7 @@ def spoiled_round(seed: int) -> int:
 
 def main() -> None:
     """Rounds until the time is up."""
-    parser = argparse.ArgumentParser(description="send Arrow tables that lie")
+    parser = argparse.ArgumentParser(description="send Arrow tables with wrong numbers")
     parser.add_argument("--seconds", type=float, default=30.0)
     parser.add_argument("--seed", type=int, help="this one only")
     told = parser.parse_args()
@@ -249,7 +249,7 @@ def main() -> None:
     while told.seed is None or seed == first:
         try:
             good += one_round(seed)
-            kept += spoiled_round(seed)
+            kept += changed_round(seed)
         except BaseException:
             sys.stderr.write(f"seed {seed} failed; replay it with --seed {seed}\n")
             raise
@@ -257,7 +257,7 @@ def main() -> None:
         if time.monotonic() > until:
             break
     sys.stdout.write(
-        f"{seed - first} tables from seed {first}: {good} good rows, and {kept} of tables that were spoiled meanwhile\n"
+        f"{seed - first} tables from seed {first}: {good} good rows, and {kept} of tables that were changed meanwhile\n"
     )
 
 

@@ -91,27 +91,27 @@ def read_records_with_checksum(data: bytes) -> None:
 
 
 def with_checksum(data: bytes) -> bytes:
-    spoiled = bytearray(data)
-    if len(spoiled) > HEADER_SIZE:
-        struct.pack_into(">i", spoiled, 8, len(spoiled) - 12)
-        spoiled[16] = 2
-        struct.pack_into(">I", spoiled, 17, google_crc32c.value(bytes(spoiled[21:])))
-    return bytes(spoiled)
+    corrupted = bytearray(data)
+    if len(corrupted) > HEADER_SIZE:
+        struct.pack_into(">i", corrupted, 8, len(corrupted) - 12)
+        corrupted[16] = 2
+        struct.pack_into(">I", corrupted, 17, google_crc32c.value(bytes(corrupted[21:])))
+    return bytes(corrupted)
 
 
 def read_message_set(data: bytes) -> None:
     """With sizes and checksums put right in as many entries as there are; what is in wrappers comes as it is."""
-    spoiled = bytearray(data)
+    corrupted = bytearray(data)
     at = 0
-    while len(spoiled) - at >= 26:
-        (size,) = struct.unpack_from(">i", spoiled, at + 8)
-        if not 14 <= size <= len(spoiled) - at - 12:
-            size = len(spoiled) - at - 12
-            struct.pack_into(">i", spoiled, at + 8, size)
-        spoiled[at + 16] &= 1
-        struct.pack_into(">I", spoiled, at + 12, zlib.crc32(spoiled[at + 16 : at + 12 + size]))
+    while len(corrupted) - at >= 26:
+        (size,) = struct.unpack_from(">i", corrupted, at + 8)
+        if not 14 <= size <= len(corrupted) - at - 12:
+            size = len(corrupted) - at - 12
+            struct.pack_into(">i", corrupted, at + 8, size)
+        corrupted[at + 16] &= 1
+        struct.pack_into(">I", corrupted, at + 12, zlib.crc32(corrupted[at + 16 : at + 12 + size]))
         at += 12 + size
-    for _ in read_set(bytes(spoiled), max_bytes=MAX_FRAME):
+    for _ in read_set(bytes(corrupted), max_bytes=MAX_FRAME):
         pass
 
 

@@ -42,7 +42,7 @@ class Mutation(NamedTuple):
         return data[:at] + self.add + data[at + self.drop :]
 
 
-def spoil(data: bytes, mutations: Sequence[Mutation]) -> bytes:
+def corrupt(data: bytes, mutations: Sequence[Mutation]) -> bytes:
     """All of them, one after the other."""
     for mutation in mutations:
         data = mutation.apply(data)

@@ -44,7 +44,7 @@ def random_batch(rng: random.Random) -> bytearray:
     return bytearray(writer.seal(0))
 
 
-def spoiled(rng: random.Random, data: bytes, begin: int) -> bytearray:
+def corrupted(rng: random.Random, data: bytes, begin: int) -> bytearray:
     """One to three changes from `begin` on: bytes overwritten, put in or cut out, or the end cut off."""
     changed = bytearray(data)
     for _ in range(rng.randrange(1, 4)):
@@ -71,14 +71,14 @@ def one_round(seed: int) -> bool:
     rng = random.Random(seed)
     magic = rng.randrange(2)
     good = random_batch(rng)
-    batch = with_header(spoiled(rng, good, HEADER_SIZE) if rng.random() < 0.9 else good, rng)
+    batch = with_header(corrupted(rng, good, HEADER_SIZE) if rng.random() < 0.9 else good, rng)
     try:
         converted = _sets_cy.convert(batch, magic, codec(rng.choice(CODECS)))
     except (ProtocolError, LegacyFormatError):
         return False
     expected = _as_read(batch)
     assert expected is None or [(each.key, each.value) for each in read_set(converted)] == expected
-    _look_at(bytes(spoiled(rng, bytes(converted), 0)))
+    _look_at(bytes(corrupted(rng, bytes(converted), 0)))
     return True
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Arrow tables that lie: what is true of them is sent, what is not is told, and nothing else happens.
+"""Arrow tables with wrong numbers: rows that are right are sent, others are told, and nothing else happens.
 
 `make fuzz` runs the same rounds on modules that were compiled with the address sanitizer.
 """
@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from fuzz.arrow_rounds import one_round, spoiled_round
+from fuzz.arrow_rounds import changed_round, one_round
 from fuzz.mutations import EFFORT
 
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -22,7 +22,7 @@ def test_rows_that_lie_are_told_and_the_others_are_sent() -> None:
 
 
 def test_a_table_that_changes_meanwhile_makes_no_batch_that_cannot_be_read() -> None:
-    assert sum(spoiled_round(seed) for seed in range(30 * EFFORT)) > 100
+    assert sum(changed_round(seed) for seed in range(30 * EFFORT)) > 100
 
 
 @pytest.mark.parametrize(("compiler", "package"), [("no-such-compiler", "gcc"), ("true", "libasan")])

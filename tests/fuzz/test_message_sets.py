@@ -7,7 +7,7 @@ import random
 import struct
 import zlib
 
-from fuzz.mutations import EFFORT, Mutation, mutations, spoil
+from fuzz.mutations import EFFORT, Mutation, corrupt, mutations
 from fuzz.set_rounds import one_round
 from google_crc32c import value as crc32c
 from hypothesis import given, settings
@@ -40,10 +40,10 @@ def read(data: bytes) -> list[LegacyRecord] | None:
 
 @many
 @given(records=plain_records(6), magic=magics, name=codecs, changes=mutations)
-def test_a_spoiled_set_is_refused_or_says_what_it_says(
+def test_a_corrupt_set_is_refused_or_says_what_it_says(
     records: list[Record], magic: int, name: str, changes: list[Mutation]
 ) -> None:
-    data = spoil(bytes(convert(batch_of(records), magic, codec(name))), changes)
+    data = corrupt(bytes(convert(batch_of(records), magic, codec(name))), changes)
     found = read(data)
     try:
         ProduceRequest(1, 1, [PartitionBatch("t", bytes(16), 0, data)])
@@ -59,11 +59,11 @@ def test_a_spoiled_set_is_refused_or_says_what_it_says(
 
 @many
 @given(records=plain_records(6), magic=magics, name=st.sampled_from(CODECS[1:]), changes=mutations)
-def test_what_is_in_a_wrapper_is_not_believed_either(
+def test_what_is_in_a_wrapper_is_checked_too(
     records: list[Record], magic: int, name: str, changes: list[Mutation]
 ) -> None:
     """The inner entries are corrupted before they are compressed, so that no checksum of the wrapper tells."""
-    inner = spoil(bytes(convert(batch_of(records), magic, codec("none"))), changes)
+    inner = corrupt(bytes(convert(batch_of(records), magic, codec("none"))), changes)
     payload = bytes(codec(name).compress(inner))
     if magic == 0 and name == "lz4":
         payload = bytes(with_old_checksum(payload))
@@ -86,11 +86,11 @@ def test_any_body_under_a_right_checksum(data: bytes, magic: int, attributes: in
 
 @many
 @given(records=plain_records(6), magic=magics, name=st.sampled_from([*CODECS, "zstd"]), changes=mutations)
-def test_a_spoiled_batch_is_refused_or_converted_as_it_is_read(
+def test_a_corrupt_batch_is_refused_or_converted_as_it_is_read(
     records: list[Record], magic: int, name: str, changes: list[Mutation]
 ) -> None:
     batch = batch_of(records, codec(name))
-    data = bytearray(batch[:HEADER_SIZE] + spoil(batch[HEADER_SIZE:], changes))
+    data = bytearray(batch[:HEADER_SIZE] + corrupt(batch[HEADER_SIZE:], changes))
     struct.pack_into(">i", data, BATCH_LENGTH_AT, len(data) - LENGTH_PREFIX_SIZE)
     try:
         converted = convert(data, magic, codec("none"))

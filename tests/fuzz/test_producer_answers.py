@@ -2,7 +2,7 @@
 """A whole producer whose brokers' answers are corrupted on their way.
 
 Answers that cannot be read cost a connection and a retry, never a record: idempotence makes that exactly once. Answers
-that can be read and lie may cost anything but a hang, a crash or memory, and each record has one outcome.
+that can be read and are wrong may cost anything but a hang, a crash or memory, and each record has one outcome.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ import random
 import struct
 
 import pytest
-from fuzz.mutations import EFFORT, Mutation, mutations, spoil
-from fuzz.spoiling import PARTITIONS, TOPIC, SpoiledProducer, SpoilingNetwork
+from fuzz.corrupting import PARTITIONS, TOPIC, CorruptingNetwork, ThreadlessProducer
+from fuzz.mutations import EFFORT, Mutation, corrupt, mutations
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -40,7 +40,7 @@ def unreadable(frame: bytes, rng: random.Random) -> bytes:
     return struct.pack(">i", 4 + len(body)) + correlation_id + body
 
 
-def send_all(producer: SpoiledProducer, mark: str) -> tuple[list[KafkaError | None], int]:
+def send_all(producer: ThreadlessProducer, mark: str) -> tuple[list[KafkaError | None], int]:
     """Send to all partitions; the outcomes as they were told, and how many records were accepted."""
     told: list[KafkaError | None] = []
     accepted = 0
@@ -60,7 +60,7 @@ def send_all(producer: SpoiledProducer, mark: str) -> tuple[list[KafkaError | No
     return told, accepted
 
 
-def read_back(around: SpoilingNetwork) -> list[list[bytes | None]]:
+def read_back(around: CorruptingNetwork) -> list[list[bytes | None]]:
     return [[r.value for r in around.cluster.records(TOPIC, number)] for number in range(PARTITIONS)]
 
 
@@ -79,18 +79,18 @@ def as_sent(*marks: str) -> list[list[bytes]]:
 @quick
 @given(seed=st.integers(0, 2**32), share=st.sampled_from((0.1, 0.3, 0.6)), in_flight=st.integers(1, 5))
 def test_answers_that_cannot_be_read_cost_no_record(seed: int, share: float, in_flight: int) -> None:
-    around = SpoilingNetwork()
+    around = CorruptingNetwork()
     rng = random.Random(seed)
-    around.spoil = lambda frame: unreadable(frame, rng) if rng.random() < share else frame
-    around.swallow = lambda: rng.random() < share / 2
-    producer = SpoiledProducer(
+    around.corrupt = lambda frame: unreadable(frame, rng) if rng.random() < share else frame
+    around.drops_request = lambda: rng.random() < share / 2
+    producer = ThreadlessProducer(
         around,
         max_in_flight_requests_per_connection=in_flight,
         batch_size=200,
         delivery_timeout_ms=10_000_000,
     )
     told, accepted = send_all(producer, "a")
-    around.spoil, around.swallow = bytes, lambda: False
+    around.corrupt, around.drops_request = bytes, lambda: False
     producer.run_until(lambda: len(told) == accepted, 400)
     assert told == [None] * RECORDS
     assert read_back(around) == as_sent("a")
@@ -112,12 +112,12 @@ class Transactions:
         reasons: what the errors said.
     """
 
-    def __init__(self, around: SpoilingNetwork) -> None:
+    def __init__(self, around: CorruptingNetwork) -> None:
         self.committed: list[str] = []
         self.doubtful: list[str] = []
         self.reasons: list[str] = []
         self._around = around
-        self._producer: SpoiledProducer | None = None
+        self._producer: ThreadlessProducer | None = None
 
     def run(self, mark: str, *, commit: bool) -> None:
         try:
@@ -138,9 +138,9 @@ class Transactions:
             self.doubtful.remove(mark)
             self.committed.append(mark)
 
-    def _ready_producer(self) -> SpoiledProducer:
+    def _ready_producer(self) -> ThreadlessProducer:
         if self._producer is None:
-            self._producer = SpoiledProducer(
+            self._producer = ThreadlessProducer(
                 self._around, transactional_id="x", batch_size=200, delivery_timeout_ms=10_000_000
             )
             assert self._producer.parts.transactions is not None
@@ -159,14 +159,14 @@ class Transactions:
 def test_transactions_are_whole_or_nothing_when_answers_cannot_be_read(
     level: int, seed: int, share: float
 ) -> None:
-    around = SpoilingNetwork(features={"transaction.version": level})
+    around = CorruptingNetwork(features={"transaction.version": level})
     rng = random.Random(seed)
-    around.spoil = lambda frame: unreadable(frame, rng) if rng.random() < share else frame
-    around.swallow = lambda: rng.random() < share / 2
+    around.corrupt = lambda frame: unreadable(frame, rng) if rng.random() < share else frame
+    around.drops_request = lambda: rng.random() < share / 2
     transactions = Transactions(around)
     for mark in ("one", "two", "three"):
         transactions.run(mark, commit=mark != "two")
-    around.spoil, around.swallow = bytes, lambda: False
+    around.corrupt, around.drops_request = bytes, lambda: False
     transactions.close()  # the next producer takes the id, which ends what is open
     transactions.run("last", commit=True)
     assert "last" in transactions.committed
@@ -186,21 +186,21 @@ def test_transactions_are_whole_or_nothing_when_answers_cannot_be_read(
     transactional=st.booleans(),
     share=st.sampled_from((0.1, 0.5, 1.0)),
 )
-def test_answers_that_lie_never_hang_the_producer(
+def test_wrong_answers_never_hang_the_producer(
     seed: int, changes: list[list[Mutation]], transactional: bool, share: float
 ) -> None:
-    around = SpoilingNetwork()
+    around = CorruptingNetwork()
     rng = random.Random(seed)
 
-    def lie(frame: bytes) -> bytes:
+    def corrupt_readably(frame: bytes) -> bytes:
         if rng.random() >= share:
             return frame
-        body = spoil(frame[8:], rng.choice(changes))
+        body = corrupt(frame[8:], rng.choice(changes))
         return struct.pack(">i", 4 + len(body)) + frame[4:8] + body
 
-    around.spoil = lie
+    around.corrupt = corrupt_readably
     options = {"transactional_id": "x"} if transactional else {}
-    producer = SpoiledProducer(
+    producer = ThreadlessProducer(
         around, batch_size=200, max_block_ms=5000, delivery_timeout_ms=20_000, **options
     )
     manager = producer.parts.transactions
@@ -212,7 +212,7 @@ def test_answers_that_lie_never_hang_the_producer(
         pass  # it may well fail; what follows must then fail too, and not hang
     told, accepted = send_all(producer, "a")
     assert len(told) == accepted
-    around.spoil = bytes
+    around.corrupt = bytes
     # A request that a corrupt answer has throttled, or whose answer never came, gives its memory back when it is given
     # up.
     assert producer.run_until(lambda: producer.memory_is_back, 400)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Brokers and providers of tokens that lie while a client tells who it is: an error, in bounded time and memory.
+"""Wrong answers of brokers and token providers while a client authenticates: an error, in bounded time and memory.
 
 Dialogues of the mechanisms alone are in `tests/security/sasl/test_hostile_brokers.py`, TLS in `tests/security/tls`.
 """
@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, Self
 
 import pytest
-from fuzz.mutations import EFFORT, Mutation, mutations, spoil
+from fuzz.mutations import EFFORT, Mutation, corrupt, mutations
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from network.fakes import Received
@@ -93,9 +93,9 @@ def assert_told(h: Harness, error: KafkaError | None) -> None:
 
 @few
 @given(changes=mutations)
-def test_a_spoiled_list_of_mechanisms(changes: list[Mutation]) -> None:
+def test_a_corrupt_list_of_mechanisms(changes: list[Mutation]) -> None:
     h = greeted(PLAIN)
-    h.brokers[0].rules[SASL_HANDSHAKE.key] = lambda _: spoil(AGREED, changes)
+    h.brokers[0].rules[SASL_HANDSHAKE.key] = lambda _: corrupt(AGREED, changes)
     h.brokers[0].rules[SASL_AUTHENTICATE.key] = lambda _: TAKEN
     assert_told(h, outcome_of(h))
 
@@ -103,11 +103,11 @@ def test_a_spoiled_list_of_mechanisms(changes: list[Mutation]) -> None:
 @many
 @pytest.mark.parametrize("authenticator", [PLAIN, SCRAM], ids=["PLAIN", "SCRAM"])
 @given(changes=mutations)
-def test_a_spoiled_answer_to_a_token_lets_nobody_in_without_proof(
+def test_a_corrupt_answer_to_a_token_is_no_proof(
     authenticator: Authenticator, changes: list[Mutation]
 ) -> None:
     h = greeted(authenticator)
-    h.brokers[0].rules[SASL_AUTHENTICATE.key] = lambda _: spoil(TAKEN, changes)
+    h.brokers[0].rules[SASL_AUTHENTICATE.key] = lambda _: corrupt(TAKEN, changes)
     error = outcome_of(h)
     assert_told(h, error)
     if authenticator is SCRAM:
@@ -240,24 +240,24 @@ REFUSAL = (
 )
 
 
-def test_spoiled_answers_of_a_provider() -> None:
+def test_corrupt_answers_of_a_provider() -> None:
     said: list[bytes] = [b""]
-    with ScriptedServer(lambda client: client.sendall(said[0])) as liar:
+    with ScriptedServer(lambda client: client.sendall(said[0])) as server:
 
         @many
         @given(st.sampled_from([HEAD + BODY, CHUNKED, REDIRECT, REFUSAL]), mutations)
         @example(CHUNKED, [Mutation(0, 0, b"")])
         def run(answer: bytes, changes: list[Mutation]) -> None:
-            said[0] = spoil(answer, changes)
-            found = asked(liar.url)
+            said[0] = corrupt(answer, changes)
+            found = asked(server.url)
             assert isinstance(found, NoTokenError) or found.value
 
         run()
         said[0] = CHUNKED
-        assert isinstance(asked(liar.url, 60), Token)
+        assert isinstance(asked(server.url, 60), Token)
         for place in (b"http://[", b"file:///etc/passwd", b"\xff\xfe", b"//" * 10_000):
             said[0] = REDIRECT.replace(b"http://127.0.0.1:1/x", place)
-            assert "302" in str(asked(liar.url, 60))
+            assert "302" in str(asked(server.url, 60))
 
 
 def flood(piece: bytes) -> Callable[[socket.socket], None]:
@@ -311,9 +311,9 @@ def begun(start: bytes, piece: bytes) -> Callable[[socket.socket], None]:
     ],
 )
 def test_a_provider_that_does_not_come_to_an_end(say: Callable[[socket.socket], None]) -> None:
-    with ScriptedServer(say) as liar:
+    with ScriptedServer(say) as server:
         began = time.monotonic()
         with memory_below(8_000_000):
-            found = asked(liar.url, 0.5)
+            found = asked(server.url, 0.5)
         assert time.monotonic() - began < 30
         assert isinstance(found, NoTokenError)

@@ -20,7 +20,7 @@ from typing import NamedTuple
 import pytest
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
-from fuzz.mutations import EFFORT, Mutation, mutations, spoil
+from fuzz.mutations import EFFORT, Mutation, corrupt, mutations
 from hypothesis import HealthCheck, given, settings
 from security.oauth.tokens import jwt
 from security.tls.certificates import broker, client, revocation_list, the_ca
@@ -152,16 +152,16 @@ def refusal(kind: Kind, place: Path, content: bytes) -> str | None:
     return str(told)
 
 
-def spoiled_inside(content: bytes, changes: list[Mutation]) -> bytes:
+def corrupted_inside(content: bytes, changes: list[Mutation]) -> bytes:
     """The same damage below the outer form: in the DER of PEM, or in the claims of a token."""
     text = content.decode("ascii")
     if text.startswith("-----BEGIN "):
         label = text[len("-----BEGIN ") : text.index("-----", 11)]
-        der = spoil(base64.b64decode("".join(text.split("-----")[2].split())), changes)
+        der = corrupt(base64.b64decode("".join(text.split("-----")[2].split())), changes)
         return pem_of(label, binascii.b2a_base64(der, newline=False).decode()).encode()
     header, claims, signature = text.split(".")
-    spoilt = spoil(base64.urlsafe_b64decode(claims + "=="), changes)
-    return ".".join((header, base64.urlsafe_b64encode(spoilt).decode().rstrip("="), signature)).encode()
+    corrupted = corrupt(base64.urlsafe_b64decode(claims + "=="), changes)
+    return ".".join((header, base64.urlsafe_b64encode(corrupted).decode().rstrip("="), signature)).encode()
 
 
 @pytest.mark.parametrize("name", KINDS)
@@ -173,14 +173,14 @@ def test_what_is_whole_is_used(tmp_path: Path, name: str) -> None:
 @some
 @given(changes=mutations)
 def test_a_damaged_file_is_refused_with_its_name(tmp_path: Path, name: str, changes: list[Mutation]) -> None:
-    refusal(KINDS[name], tmp_path / "file", spoil(KINDS[name].good(), changes))
+    refusal(KINDS[name], tmp_path / "file", corrupt(KINDS[name].good(), changes))
 
 
 @pytest.mark.parametrize("name", inside)
 @some
 @given(changes=mutations)
 def test_what_a_file_holds_may_be_damaged(tmp_path: Path, name: str, changes: list[Mutation]) -> None:
-    refusal(KINDS[name], tmp_path / "file", spoiled_inside(KINDS[name].good(), changes))
+    refusal(KINDS[name], tmp_path / "file", corrupted_inside(KINDS[name].good(), changes))
 
 
 @pytest.mark.parametrize("name", KINDS)

@@ -100,7 +100,7 @@ def test_what_is_committed_can_be_read_with_its_offsets(kafka: ProtocolCluster) 
     assert [row[3] for row in rows] == ["5"], done.stdout + done.stderr
 
 
-def test_a_record_that_fails_spoils_one_transaction_only(kafka: ProtocolCluster) -> None:
+def test_a_record_that_fails_fails_one_transaction_only(kafka: ProtocolCluster) -> None:
     topic = f"t-{uuid.uuid4().hex[:12]}"
     kafka.cluster.create_topic(topic, 1, config={"max.message.bytes": 2000})
     with kafka.producer(fresh_id()) as producer:

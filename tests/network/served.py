@@ -19,24 +19,24 @@ class ServedCluster:
     """Lets a cluster listen on a network, and passes on what its brokers say; nothing takes time by itself.
 
     Attributes:
-        spoil: takes a whole frame, size and all, and gives what the client shall read instead.
-        swallow: says whether the next request is dropped and answered with random bytes, without an effect.
+        corrupt: takes a whole frame, size and all, and gives what the client shall read instead.
+        drops_request: says whether the next request is dropped and answered with random bytes, without an effect.
     """
 
     def __init__(self, network: FakeNetwork, cluster: FakeCluster) -> None:
-        self.spoil: Callable[[bytes], bytes] = bytes
-        self.swallow: Callable[[], bool] = lambda: False
+        self.corrupt: Callable[[bytes], bytes] = bytes
+        self.drops_request: Callable[[], bool] = lambda: False
         self.network = network
         self.cluster = cluster
         self._sessions: list[tuple[Peer, Session]] = []
-        self._unheard: list[Session] = []  # whose answers are lost on the way
+        self._unanswered: list[Session] = []  # whose answers are lost on the way
         self._pump_at = math.inf
         for node in cluster.nodes.values():
             network.listen(node.host, node.port, lambda peer, node_id=node.id: self._accept(peer, node_id))
 
     def lose_answers(self, broker_id: int) -> None:
         """Let the answers on the present connections to a broker be lost; what is asked still takes effect."""
-        self._unheard = [session for _, session in self._sessions if session.broker_id == broker_id]
+        self._unanswered = [session for _, session in self._sessions if session.broker_id == broker_id]
 
     def pump(self) -> None:
         """Let the brokers do what is due, and say what they have to say."""
@@ -50,8 +50,8 @@ class ServedCluster:
                 session.close("the client is gone")
                 continue
             for frame in session.output(now):
-                if session not in self._unheard:
-                    peer.send(self.spoil(frame))
+                if session not in self._unanswered:
+                    peer.send(self.corrupt(frame))
             if session.closed:
                 peer.close()
             else:
@@ -74,8 +74,8 @@ class ServedCluster:
     def _on_data(self, peer: Peer, session: Session) -> None:
         data = bytes(peer.received)
         peer.received.clear()
-        if self.swallow():
-            session.close("the request was swallowed")
+        if self.drops_request():
+            session.close("the request was dropped")
             self._sessions = [each for each in self._sessions if each[1] is not session]
             peer.send(NONSENSE)
             return

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from fuzz.cases import CASES, HANDSHAKES, Case
-from fuzz.mutations import BOMBS, EFFORT, Mutation, mutations, spoil
+from fuzz.mutations import BOMBS, EFFORT, Mutation, corrupt, mutations
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from network.fakes import FakeTransport, Received, api_versions_body, response_frame
@@ -76,7 +76,7 @@ def assert_dropped(h: Harness, transport: FakeTransport, error: KafkaError | Non
 
 
 def assert_usable_again(h: Harness) -> None:
-    """The client has not suffered: the next connection works."""
+    """The client still works: the next connection works."""
     h.ended.clear()
     h.clock.advance(60)
     h.connect()
@@ -119,11 +119,11 @@ def assert_success_is_in_the_bytes(case: Case, raw: bytes, response: InFlightReq
 @case_ids
 @few
 @given(seed=seeds, changes=mutations)
-def test_a_spoiled_answer_is_an_error_or_says_what_it_says(
+def test_a_corrupt_answer_is_an_error_or_says_what_it_says(
     case: Case, seed: int, changes: list[Mutation]
 ) -> None:
     h, request, transport = ask(case)
-    raw = spoil(case.answer(seed), changes)
+    raw = corrupt(case.answer(seed), changes)
     h.brokers[0].answer(request, raw)
     response = end_of(h)
     if response.error is None:
@@ -139,17 +139,17 @@ def test_a_spoiled_answer_is_an_error_or_says_what_it_says(
 @case_ids
 def test_an_answer_that_ends_too_soon_or_too_late_names_the_field(case: Case) -> None:
     raw = case.answer(3)
-    for spoiled in (raw[:-1], raw[: len(raw) // 2], raw + b"\1"):
+    for corrupted in (raw[:-1], raw[: len(raw) // 2], raw + b"\1"):
         h, request, transport = ask(case)
-        h.brokers[0].answer(request, spoiled)
+        h.brokers[0].answer(request, corrupted)
         response = end_of(h)
-        assert isinstance(response.error, ProtocolError), spoiled
+        assert isinstance(response.error, ProtocolError), corrupted
         assert f"{case.api.name} response v{case.version}" in str(response.error)
         assert_dropped(h, transport, response.error)
 
 
 @case_ids
-def test_a_length_is_not_believed_before_it_was_checked(case: Case) -> None:
+def test_a_length_is_not_used_before_it_was_checked(case: Case) -> None:
     """A few bytes that announce millions of elements do not take the memory of millions of elements."""
     raw = case.answer(5)[:400]
     request = case.request()
@@ -157,8 +157,8 @@ def test_a_length_is_not_believed_before_it_was_checked(case: Case) -> None:
     decode_quietly(request, case.version, view[0])  # what is built once is not counted
     tracemalloc.start()
     try:
-        for spoiled in view:
-            decode_quietly(request, case.version, spoiled)
+        for corrupted in view:
+            decode_quietly(request, case.version, corrupted)
         _, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
@@ -175,11 +175,11 @@ def decode_quietly(request: Any, version: int, raw: memoryview) -> None:
 @pytest.mark.parametrize("case", HANDSHAKES, ids=str)
 @few
 @given(seed=seeds, changes=mutations)
-def test_a_spoiled_first_exchange_ends_in_a_connection_or_in_an_error(
+def test_a_corrupt_first_exchange_ends_in_a_connection_or_in_an_error(
     case: Case, seed: int, changes: list[Mutation]
 ) -> None:
     h = Harness(request_timeout_ms=30_000)
-    raw = spoil(case.answer(seed), changes)
+    raw = corrupt(case.answer(seed), changes)
     answers = [raw]
     # Asked again in an older version, the broker is silent: that must come to an end too.
     h.brokers[0].rules[API_VERSIONS.key] = lambda _: answers.pop() if answers else None
@@ -248,7 +248,7 @@ def test_what_was_answered_before_the_nonsense_counts(changes: list[Mutation], p
     requests = list(h.brokers[0].waiting)
     frames = [response_frame(request, ANSWER) for request in requests]
     (size,) = struct.unpack_from(">i", frames[position])
-    frames[position] = struct.pack(">i", size) + b"\xff" * 4 + spoil(frames[position][8:], changes)
+    frames[position] = struct.pack(">i", size) + b"\xff" * 4 + corrupt(frames[position][8:], changes)
     requests[0].peer.send(b"".join(frames))
     h.poll_until(lambda: len(h.ended) == 3, timeout=31.0, turns=5)
     assert [response.error is None for response in h.ended] == [True] * position + [False] * (3 - position)

@@ -85,7 +85,7 @@ def test_without_the_option_or_the_cluster_id_nothing_is_checked(settings, clust
     assert reconnect(h, h.nodes[0])["version"] == 4
 
 
-def test_brokers_that_cannot_check_are_not_asked_in_vain():
+def test_brokers_that_cannot_check_are_not_asked():
     h = Harness()
     h.updater.cluster = "the-cluster"
     h.brokers[0].rules[API_VERSIONS.key] = lambda _: api_versions_body(ApiVersions=(0, 4))

@@ -344,7 +344,7 @@ def test_an_answer_that_comes_while_metadata_is_partly_written_leaves_it_whole()
     assert asked(broker) == [["ApiVersions 4", "Metadata 0", "ApiVersions 0"]]
 
 
-def test_silence_alone_lowers_nothing():
+def test_a_missing_answer_alone_lowers_nothing():
     """Not even where Metadata was answered on the same connection before."""
     h = Harness()
     make_silent(h.brokers[0])

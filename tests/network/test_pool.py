@@ -82,7 +82,7 @@ def test_the_reconnect_backoff_grows_and_is_reset_when_ready():
     assert 0.08 <= h.client.connection_delay(node, h.now) <= 0.12
 
 
-def test_a_peer_that_accepts_and_drops_connections_is_not_hammered():
+def test_a_peer_that_accepts_and_drops_connections_is_tried_after_the_backoff():
     """Requirement 83. Only READY resets the backoff, not a connection alone."""
     h = Harness(reconnect_backoff_ms=100, reconnect_backoff_max_ms=1000)
     h.network.listen("b0", 9092, lambda peer: peer.close())

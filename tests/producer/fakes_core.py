@@ -94,13 +94,13 @@ def value_for(size: int) -> bytes:
 class BrokenCodec:
     """A codec that has no memory for batches with certain bytes in them."""
 
-    def __init__(self, sound: Codec, spoiled: bytes) -> None:
+    def __init__(self, sound: Codec, refused: bytes) -> None:
         self.id = sound.id
         self._sound = sound
-        self._spoiled = spoiled
+        self._refused = refused
 
     def compress(self, raw: Any) -> Any:
-        if self._spoiled in bytes(raw):
+        if self._refused in bytes(raw):
             raise MemoryError("no memory for the compressor")
         return self._sound.compress(raw)
 

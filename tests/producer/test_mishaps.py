@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Accidents that must stay small: an answer that cannot be handled, an interrupt at the wrong moment, two producers."""
+"""Errors with a small effect: an answer that cannot be handled, an interrupt at the wrong moment, two producers."""
 
 from __future__ import annotations
 

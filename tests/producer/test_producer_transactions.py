@@ -545,7 +545,7 @@ def test_a_detached_transaction_of_an_old_release_is_ended(release: str, commit:
 
 
 @pytest.mark.parametrize("release", ["0.11.0", "2.4"])
-def test_a_detached_transaction_of_an_old_release_is_aborted_by_whoever_takes_the_id(release: str):
+def test_a_detached_transaction_of_an_old_release_is_aborted_by_the_next_owner_of_the_id(release: str):
     with FakeKafka(topics={"t": 1}, release=release) as kafka:
         address = {"bootstrap.servers": kafka.bootstrap_servers}
         with Producer(address, transactional_id="x", linger_ms=0, retry_backoff_ms=10) as producer:

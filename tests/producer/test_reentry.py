@@ -545,7 +545,7 @@ def test_an_abort_does_not_wait_for_one_that_has_to_wait(transactional):
 
 
 @pytest.mark.parametrize("protocol", [1, 2])
-def test_one_that_comes_between_the_look_and_the_commit_is_not_left_out_in_silence(protocol):
+def test_one_that_comes_between_the_look_and_the_commit_is_not_left_out(protocol):
     rig = GateRig.transactional(protocol=protocol)
     rig.begin()
     rig.acknowledge_all()

@@ -78,7 +78,7 @@ ENDS: dict[str, Callable[[Any], object]] = {
 
 @pytest.mark.parametrize("end", ENDS)
 @pytest.mark.parametrize("call", REFUSED)
-def test_a_swallowed_refusal_stands_in_the_way_of_the_end(producer, call, end):
+def test_a_refusal_that_was_caught_keeps_the_transaction_from_its_end(producer, call, end):
     producer.begin_transaction()
     producer.send("t", b"a")
     with contextlib.suppress(Exception):
@@ -139,7 +139,7 @@ def test_who_says_so_commits_what_is_left(producer, kafka):
     assert committed(producer, kafka)[-1] == b"kept by the block"
 
 
-def test_a_block_that_swallows_a_refusal_is_aborted_and_says_so(producer):
+def test_a_block_that_catches_a_refusal_is_aborted_and_says_so(producer):
 
     def work() -> None:
         producer.send("t", b"a")

@@ -141,7 +141,7 @@ MANY_BATCHES = {
         *((PRODUCE, MANY_BATCHES, version) for version in (3, 8, 12)),
     ],
 )
-def test_the_largest_answers_of_honest_brokers_are_taken(api: ApiSchema, body: Any, version: int) -> None:
+def test_the_largest_answers_of_real_brokers_are_read(api: ApiSchema, body: Any, version: int) -> None:
     raw = b"".join(bytes(part) for part in encode_response_body(api, version, body))
     answer = decode_response_body(api, version, raw)
     (rows,) = (value for value in answer.values() if isinstance(value, list) and value)

@@ -39,10 +39,10 @@ for end in range(1, len(whole)):
     assert read_plain_answer(at_the_end(whole[:end]), topics) is None, end
 rng = random.Random(1)
 for _ in range(20_000):
-    spoiled = bytearray(whole[: rng.randrange(1, len(whole) + 1)])
+    corrupted = bytearray(whole[: rng.randrange(1, len(whole) + 1)])
     for _ in range(rng.randrange(3)):
-        spoiled[rng.randrange(len(spoiled))] = rng.choice([0, 1, 2, 0x7F, 0x80, 0xFF, rng.randrange(256)])
-    read_plain_answer(at_the_end(bytes(spoiled)), topics)
+        corrupted[rng.randrange(len(corrupted))] = rng.choice([0, 1, 2, 0x7F, 0x80, 0xFF, rng.randrange(256)])
+    read_plain_answer(at_the_end(bytes(corrupted)), topics)
 print("within bounds")
 """
 

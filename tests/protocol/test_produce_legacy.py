@@ -57,9 +57,9 @@ def test_the_bytes_of_an_answer(version: int) -> None:
     ]
     time = 1_500_000_000_000 if version >= 2 else -1
     assert found == [("t", 3, 0, 42, time), ("t", 7, 10, -1, -1)]
-    for spoiled in (raw[:-1], raw + b"\0"):
+    for corrupted in (raw[:-1], raw + b"\0"):
         with pytest.raises(ProtocolError, match=f"Produce response v{version}"):
-            request.decode_response(version, memoryview(spoiled))
+            request.decode_response(version, memoryview(corrupted))
 
 
 @pytest.mark.parametrize(("magic", "versions"), [(0, (0, 2)), (1, (2, 2))])

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The codecs: what they write is what other implementations read, and what they read cannot hurt."""
+"""The codecs: what they write is what other implementations read, and what they read cannot take too much memory."""
 
 from __future__ import annotations
 

@@ -76,11 +76,11 @@ def test_an_old_way_to_encrypt_is_told(tmp_path: Path) -> None:
 
 
 def test_a_damaged_store_is_an_error_or_the_secret(data: bytes) -> None:
-    chance = random.Random(7)
+    rng = random.Random(7)
     for _ in range(400):
         damaged = bytearray(data)
-        for _ in range(chance.choice((1, 1, 3))):
-            damaged[chance.randrange(len(damaged))] = chance.randrange(256)
+        for _ in range(rng.choice((1, 1, 3))):
+            damaged[rng.randrange(len(damaged))] = rng.randrange(256)
         try:
             found = read_secret(bytes(damaged), "kafka", STORE_PASSWORD)
         except StoreError:

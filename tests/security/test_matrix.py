@@ -113,7 +113,7 @@ def test_a_client_without_a_certificate_is_told_so(secured: SecuredKafka, versio
         ("sasl_ssl-plain", "sasl_plaintext-plain"),
     ],
 )
-def test_another_listener_than_believed_is_advised(secured: SecuredKafka, believed: str, real: str) -> None:
+def test_another_listener_than_configured_is_advised(secured: SecuredKafka, believed: str, real: str) -> None:
     servers = secured.options(real)["bootstrap.servers"]
     told = refusal(secured.options(believed), **{"bootstrap.servers": servers, "max.block.ms": "2000"})
     assert "security.protocol" in str(told)

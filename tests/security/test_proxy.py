@@ -175,7 +175,7 @@ ANSWERS = {
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_the_talk_byte_by_byte_waits_for_what_is_missing(kind: str):
+def test_the_dialogue_byte_by_byte_waits_for_what_is_missing(kind: str):
     wire, transport = through(kind, "me")
     wire.connect_answers = [WRITE]
     wire.room, wire.portion = cycle([1, 0]), cycle([1, 0])

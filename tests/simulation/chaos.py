@@ -96,14 +96,14 @@ class Chaos:
             self.hold_replication, self.throttle, self.slow_answers, self.clock_jump, self.silence, self.shrink_isr,
             self.refuse_records, self.isolate_leader,
         ]  # fmt: skip
-        self.kinds.append(self.unheard_leader)
+        self.kinds.append(self.unreachable_leader)
         if sim.plan.changes:
             self.kinds += [self.change_release] * 5
         if sim.plan.mode == PLAIN:
             # Nothing but muting keeps the order there.
             self.kinds += [self.move_leader] * 2 + [self.isolate_leader] * 6
         if sim.plan.mode == IDEMPOTENT:
-            self.kinds += [self.unheard_leader] * 4
+            self.kinds += [self.unreachable_leader] * 4
         if sim.plan.mode == TRANSACTIONAL:
             self.kinds += [
                 self.move_coordinator, self.transaction_error, self.transaction_error, self.transaction_error,
@@ -257,7 +257,7 @@ class Chaos:
         self._later(self.rng.random() * 0.05, self._depose, partition, leader)
         return f"requests to broker {leader} take {seconds} s, and it will lose {partition.key}"
 
-    def unheard_leader(self) -> str | None:
+    def unreachable_leader(self) -> str | None:
         """A leader that cannot reach clients loses its partition: what was sent to it is written, without an answer."""
         partition = self._partition()
         leader = partition.leader

@@ -245,7 +245,9 @@ class World(MemoryNetwork):
         ] = {}  # brokers that take connections, and look at nothing until then
         self.guard: Guard | None = None  # who wants to know who is there; None: nobody
         self.links: list[Link] = []
-        self._forsaken: list[Session] = []  # of cut links: the broker goes on, and its answers reach nobody
+        self._cut_sessions: list[
+            Session
+        ] = []  # of cut links: the broker goes on, and its answers reach nobody
         self._wakeup = SimWakeup()
         self.must_not_wait = False
         self.violate: Callable[[str], None] = lambda problem: None
@@ -288,7 +290,7 @@ class World(MemoryNetwork):
         """Take the brokers' answers, wherever there are any."""
         for link in tuple(self.links):  # one that has ended leaves the list
             link.collect()
-        for session in self._forsaken:
+        for session in self._cut_sessions:
             session.output(self.clock.time)
 
     def latency(self) -> float:
@@ -342,7 +344,7 @@ class World(MemoryNetwork):
             self.at(arrives_at, self._arrive_late, session, self.late.read(frame))
             late += 1
         if late:
-            self._forsaken.append(session)
+            self._cut_sessions.append(session)
             self.at(arrives_at + 3, self._hang_up, session)
         else:
             self._hang_up(session)
@@ -373,8 +375,8 @@ class World(MemoryNetwork):
     def _hang_up(self, session: Session) -> None:
         """The broker finds out that nobody is there any more."""
         session.close("the connection was cut")
-        if session in self._forsaken:
-            self._forsaken.remove(session)
+        if session in self._cut_sessions:
+            self._cut_sessions.remove(session)
 
     # ---- the client's backend
 

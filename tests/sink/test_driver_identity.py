@@ -28,7 +28,7 @@ def test_the_same_process_is_always_the_same() -> None:
     assert first.planner_pid == os.getpid()
 
 
-def test_a_fork_speaks_for_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_fork_has_a_token_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
     before = DriverIdentity.current().token
     monkeypatch.setattr(module.os, "getpid", lambda: 1)
     assert module._process_token() != before

@@ -77,7 +77,7 @@ def test_a_file_that_the_driver_lacks_is_named_with_the_place() -> None:
         assert caught.value.option == "kafka.ssl.truststore.location"
 
 
-def test_whoever_plans_next_goes_on_with_the_same_connections() -> None:
+def test_the_next_planning_uses_the_same_connections() -> None:
     with FakeKafka(topics={"orders": 1}) as kafka:
         found = options(kafka.bootstrap_servers)
         settings = SinkSettings(sink_id="a sink", config=found.producer)

@@ -243,7 +243,7 @@ def test_what_sparks_own_sink_takes_is_accepted() -> None:
     assert options.producer["compression.type"] == "zstd"
 
 
-def test_options_travel_to_tasks_and_show_no_secret() -> None:
+def test_options_are_sent_to_tasks_and_show_no_secret() -> None:
     options = parse(topic="orders", kafka__client__id="hush")
     assert pickle.loads(pickle.dumps(options)) == options
     assert "hush" not in repr(options)
@@ -258,7 +258,7 @@ SECURE = {
 }
 
 
-def test_a_reference_travels_as_it_was_written(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_reference_is_sent_as_it_was_written(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KAFKA_SECRET", "hunter2")
     options = parse_options(SECURE | {"kafka.sasl.password": "${env:KAFKA_SECRET}"}, streaming=False)
     pickled = pickle.dumps((options, options.sink_settings()))

@@ -398,7 +398,7 @@ def test_rows_that_are_not_delivered_fail_the_task(
         task.finish()
 
 
-def lying(kind: pa.DataType, *offsets: int, data: bytes = b"abc") -> pa.Array:
+def with_offsets(kind: pa.DataType, *offsets: int, data: bytes = b"abc") -> pa.Array:
     """Texts with these offsets, of which the library only looks at the first and the last."""
     memory = struct.pack(f"={len(offsets)}i", *offsets)
     return pa.Array.from_buffers(kind, len(offsets) - 1, [None, pa.py_buffer(memory), pa.py_buffer(data)])
@@ -409,14 +409,14 @@ def test_of_a_row_that_lies_nothing_is_read_whatever_else_is_wrong_with_it(
 ) -> None:
     beyond = 2000  # whatever lies there belongs to somebody else
     header = pa.struct([("key", pa.string()), ("value", pa.binary())])
-    values = lying(pa.binary(), 0, 1, beyond, 3)
+    values = with_offsets(pa.binary(), 0, 1, beyond, 3)
     entries = pa.StructArray.from_arrays(
         [pa.array([None, "b", "c"], pa.string()), values], fields=list(header)
     )
     headers_of = pa.ListArray.from_arrays(pa.array([0, 3, 3], pa.int32()), entries)
     rows = {
         "no topic": [
-            pa.array([b"1", b"2"]), pa.array([None, "stock"]), lying(pa.binary(), 0, beyond, 3),
+            pa.array([b"1", b"2"]), pa.array([None, "stock"]), with_offsets(pa.binary(), 0, beyond, 3),
         ],
         "a null header before": [pa.array([b"1", b"2"]), pa.array(["stock", "stock"]), headers_of],
     }  # fmt: skip

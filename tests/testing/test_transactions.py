@@ -237,7 +237,7 @@ def test_the_next_transaction_is_ended_once_the_markers_of_the_one_before_are_wr
         (V2, 9, 0, Code.CONCURRENT_TRANSACTIONS),
     ],
 )
-def test_a_stranger_while_markers_are_written(
+def test_another_producer_while_markers_are_written(
     version: int, id_change: int, epoch_change: int, code: Code
 ) -> None:
     room = Room(version, marker_delay=0.5)

@@ -101,7 +101,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 class SigtermAsInterrupt:
-    """While it is entered, SIGTERM raises KeyboardInterrupt, so that a command ends in good order after either.
+    """While it is entered, SIGTERM raises KeyboardInterrupt, so that a command cleans up after either.
 
     Outside of the main thread, where Python delivers no signals, it changes nothing.
     """

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whether a command can reach its cluster: a wrong address or topic is told soon, once, and with the way out."""
+"""Whether a command can reach its cluster: a wrong address or topic is reported soon, once, and with what to do."""
 
 from __future__ import annotations
 

@@ -52,7 +52,7 @@ _TOKEN_VARIABLE = "PENSTOCK_GLASS_BOX_TOKEN"  # noqa: S105 - where it is, not wh
 _HOME_AND_CLEAR = "\x1b[H\x1b[J"
 _MARKS = {"good": "+", "quiet": "-", "warn": "!", "bad": "!!"}
 _MOST_EVENTS = 8
-_LONG = 0.5  # seconds from which on what the I/O thread does now is told
+_LONG = 0.5  # seconds from which on the page shows what the I/O thread does now
 _PLACES = {
     "record-queue-time": "in the queue",
     "request-latency": "for the broker's answer",

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Reads files that an option names, without waiting for ever and without filling the memory.
 
-A name may turn out to be a pipe that nobody writes to, a device without an end, or a file that is not the one meant.
+A name may be that of a pipe that nobody writes to, a device without an end, or a file that is not the one meant.
 Each would hold the client, so only regular files are read, and only so many bytes of them.
 """
 

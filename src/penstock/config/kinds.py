@@ -59,7 +59,7 @@ class Password:
         value: the secret.
         read: gives the secret as it is now, where it stands in a file or the like. It is asked each time somebody wants
             the value, so that a secret can be replaced under a running client. When it raises ConfigError, the last
-            value is kept, and that is told once.
+            value is kept, and that is logged once.
     """
 
     __slots__ = ("_read", "_told", "_value")
@@ -507,7 +507,7 @@ def _parse_list(key: ConfigKey, value: Any) -> tuple[str, ...]:
 
 
 def _parse_class(key: ConfigKey, value: Any) -> Any:
-    """Leave it to the loading of plug-ins; only a text is tidied here."""
+    """Return an object as it is, for the loading of plug-ins; of a text remove the blanks around it."""
     if not isinstance(value, str):
         return value
     text = value.strip()

@@ -135,7 +135,7 @@ def without_plugins(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def load_plugins(values: Mapping[str, Any]) -> Plugins:
-    """Make the objects that the configuration names; `configure` is told all other options.
+    """Make the objects that the configuration names; `configure` gets all other options.
 
     Args:
         values: the options by their dotted names, in their final form.

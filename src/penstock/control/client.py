@@ -347,7 +347,7 @@ class ControlClient:
     def __del__(self) -> None:
         # Forgotten without close(): the threads of security would wait, and fetch tokens, for ever. A child made by a
         # fork does not have them, nor connections of its own: to end TLS there would end it for the parent. When the
-        # program ends, such a thread may have stopped for good while it held a lock.
+        # program ends, such a thread may have stopped for ever while it held a lock.
         if getattr(self, "_closed", True) or not self._has_threads:
             return
         if self._pid == os.getpid() and not sys.is_finalizing():

@@ -7,7 +7,7 @@ Rules of the metadata:
 1. Topics are asked for by name and never created by asking.
 2. An answer is used until somebody finds it wrong or it is five minutes old.
 
-Rules of the coordinators. Hundreds of jobs may want to know theirs at once, so what is wanted is gathered, and one
+Rules of the coordinators. Hundreds of jobs may want to know theirs at once, so what is wanted is collected, and one
 request asks for many keys (FindCoordinator 4 and later; older brokers are asked key by key):
 1. One look-up at a time. What is wanted meanwhile goes into the next one.
 2. A failure that may pass is tried again after a rest, for as long as somebody wants the key. Any other failure is told
@@ -95,7 +95,7 @@ class ControlMetadata:
 
     Attributes:
         fatal_error: set when no request can succeed (authentication, no common version).
-        last_trouble: why there is no metadata, or no connection; None when all is well.
+        last_trouble: why there is no metadata, or no connection; None where there is no error.
         answers: how many answers of use there were.
         named: the brokers of the latest one; still here when they were of no use, and the client has started again.
     """
@@ -166,7 +166,7 @@ class ControlMetadata:
         self._due_at = min(self._due_at, now)
 
     def connection_failure(self, node_id: int, since: float) -> KafkaError | None:
-        """Why a node could not be reached at or after that time; None when it was not tried, or all is well."""
+        """Why a node could not be reached at or after that time; None when it was not tried, or could be reached."""
         at, error = self._connection_failures.get(node_id, (_LONG_AGO, None))
         return error if at >= since else None
 

@@ -151,7 +151,7 @@ class Runner:
             return math.inf if node is None else node
         if ask.request is None or self._client.ready(node, now):
             return node
-        # Any broker will do: then another one is chosen next time. An error of any other target is told to the job.
+        # Any broker will do: then another one is chosen next time. An error of any other target is given to the job.
         if ask.target is not ANY:
             failure = self._metadata.connection_failure(node.id, job.since)
             if failure is not None:

@@ -344,7 +344,7 @@ class DevCluster:
     def create_topic(
         self, name: str, partitions: int = 1, replication: int = 1, config: Mapping[str, object] | None = None
     ) -> None:
-        """Create a topic, and come back when records can be written to it."""
+        """Create a topic, and return when records can be written to it."""
         if self.zookeeper is not None:
             settings_of_topic = [f"{key}={value}" for key, value in (config or {}).items()]
             self._topic_command(

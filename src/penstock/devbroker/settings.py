@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a development broker is told, and where its files are: properties, logging, command lines of Java, folders.
+"""What a development broker starts with, and where its files are: properties, logging, command lines of Java, folders.
 
 Nothing here touches a file or a process; all of it is text made from values, so that it can be tested without
 Java.

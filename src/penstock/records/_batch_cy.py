@@ -8,8 +8,8 @@ memory from the first byte to the last and is sent from where it is.
 
 Rules:
 1. A record never crosses from one segment into the next.
-2. A record is written first and counted last: an interrupt between the two leaves a batch without that record, not a
-   torn one.
+2. A record is written first and counted last: an interrupt between the two leaves a batch without that record, not
+   with a part of it.
 3. After `seal` nothing is appended any more.
 """
 

@@ -202,7 +202,7 @@ def _end_of_batch(view: memoryview, position: int) -> int | None:
         return None
     length = int.from_bytes(prefix[layout.BATCH_LENGTH_AT :], "big", signed=True)
     shortest = layout.HEADER_SIZE - layout.LENGTH_PREFIX_SIZE
-    # Magic 0 and 1 have shorter headers; they are told apart below, so that the message is the right one.
+    # Magic 0 and 1 have shorter headers; they are distinguished below, so that the message is the right one.
     if length < layout.MAGIC_AT + 1 - layout.LENGTH_PREFIX_SIZE:
         raise _damaged(position, "batch_length", f"{length} is less than the {shortest} bytes of a header")
     end = position + layout.LENGTH_PREFIX_SIZE + length

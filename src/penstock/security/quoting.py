@@ -19,7 +19,7 @@ def quoted(text: str, secrets: Iterable[str] = ()) -> str:
 
     Args:
         text: what was written.
-        secrets: values that must not be shown, wherever they turn up.
+        secrets: values that must not be shown, wherever they occur.
     """
     redactor = Redactor({secret: HIDDEN for secret in secrets if _may_be_in(text, secret)})
     most = _MOST_READ + redactor.longest

@@ -6,7 +6,7 @@ So the coordinator is asked. Only while it has the very identity that could have
 what was begun with it, the identity is made void: nobody can decide with it any more, and a task that comes to its end
 later sees that it is not wanted (`task`). Then the log is read, because what the coordinator aborted need not be the
 decision: in the older protocol, a request of commit() that was delayed in the network may begin another transaction
-with the same identity after the decision. Only if the log has no decision, the batch is undecided for good.
+with the same identity after the decision. Only if the log has no decision, the batch will never be decided.
 Otherwise everything is left to the next start.
 
 Tasks that failed or were cancelled give no handle, and readers wait for what they hold open. It is looked for, and

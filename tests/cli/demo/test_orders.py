@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The events of the demo: the same on every machine, dealt out to files as the pipeline will read them."""
+"""The events of the demo: the same on every machine, divided among files as the pipeline will read them."""
 
 from __future__ import annotations
 

@@ -148,7 +148,7 @@ def test_both_tools_keep_their_caches_below_home_and_ask_for_the_same(tmp_path: 
     assert asked_ivy == asked_maven == [(d.organisation, d.name, d.version) for d in wanted]
 
 
-def test_maven_runs_a_plugin_of_one_version_and_believes_no_wrong_checksum(tmp_path: Path) -> None:
+def test_maven_runs_a_plugin_of_one_version_and_refuses_a_wrong_checksum(tmp_path: Path) -> None:
     command = fetch.maven_tool(Path("/mvn"), tmp_path, tmp_path, fetch.KAFKA.dependencies).command
     (goal,) = (word for word in command if word.endswith(":copy-dependencies"))
     assert re.fullmatch(

@@ -759,7 +759,7 @@ def test_what_waits_to_be_sent_again_is_taken_only_on_demand():
 
 
 @pytest.mark.parametrize("waits_for", ["memory", "second look"])
-def test_whoever_waited_is_admitted_anew(waits_for):
+def test_a_thread_that_waited_is_admitted_anew(waits_for):
     """A transaction that was open before a wait may have ended meanwhile."""
     core = Core(memory=2048)
     admitted = True
@@ -777,7 +777,7 @@ def test_whoever_waited_is_admitted_anew(waits_for):
     assert core.pool.available() == core.pool.total
 
 
-def test_whoever_is_not_admitted_adds_nothing_to_an_open_batch():
+def test_a_record_that_is_not_admitted_is_not_added_to_an_open_batch():
     core = Core(linger_ms=1000)
     core.append(b"before")
 

@@ -374,7 +374,7 @@ def test_a_trade_that_the_machine_cannot_make_changes_nothing():
 # ---------------------------------------------------------------------------------------------- no use to wait
 
 
-def test_those_who_wait_in_vain_are_told_each_by_an_error_of_its_own():
+def test_each_thread_that_gets_no_memory_has_an_error_of_its_own():
     pool = BufferPool(300, SIZE)
     held = [take(pool) for _ in range(3)]
     tickets = [pool.take(250), pool.take(SIZE)]

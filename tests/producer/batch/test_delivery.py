@@ -611,7 +611,7 @@ async def _await(delivery: Delivery) -> RecordMetadata:
 
 
 @pytest.mark.slow
-def test_whoever_comes_while_the_outcome_does_is_told_once():
+def test_a_follower_that_comes_with_the_outcome_is_told_once():
     for round_number in range(60):
         result = new_result()
         deliveries = new_deliveries(result, 6)

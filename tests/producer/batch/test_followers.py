@@ -87,7 +87,7 @@ def test_followers_are_told_at_the_end_and_later_ones_at_once() -> None:
     assert result.followers.entries == []
 
 
-def test_once_it_has_ended_whoever_comes_is_told_at_once() -> None:
+def test_once_it_has_ended_a_new_follower_is_told_at_once() -> None:
     result = Result()
     told: list[Record] = []
     early = follow(result, told)
@@ -366,7 +366,7 @@ def test_followers_that_are_made_when_the_end_comes_know_it(
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("quick_switches")
-def test_whoever_comes_is_told_once_though_nobody_takes_a_lock() -> None:
+def test_a_new_follower_is_told_once_though_no_thread_takes_a_lock() -> None:
     """Threads are the first to ask for the followers of a result, follow, remove and wait, while it is settled."""
     threads, rounds = 4, 150
     for number in range(rounds):

@@ -238,7 +238,7 @@ def test_a_load_table_weighs_by_the_longest_queue():
 
 
 @pytest.mark.parametrize("stop", [1, 2, 3, 7, 1000, 2**20 + 1, 2**40])
-def test_a_number_by_chance_is_never_too_large(stop):
+def test_a_random_number_is_never_too_large(stop):
     class Nearly(random.Random):
         def random(self) -> float:
             return 1 - 2**-53
@@ -246,9 +246,9 @@ def test_a_number_by_chance_is_never_too_large(stop):
     assert RandomNumbers(Nearly()).randrange(stop) == stop - 1
 
 
-def test_numbers_by_chance_are_uniform():
-    chance = RandomNumbers(random.Random(2))
-    assert near(Counter(chance.randrange(7) for _ in range(7000)), dict.fromkeys(range(7), 1 / 7))
+def test_random_numbers_are_uniform():
+    rng = RandomNumbers(random.Random(2))
+    assert near(Counter(rng.randrange(7) for _ in range(7000)), dict.fromkeys(range(7), 1 / 7))
 
 
 # ---------------------------------------------------------------------------------------------- watched

@@ -117,7 +117,7 @@ def test_records_are_accepted_again_after_a_detach_that_was_refused():
     assert rig.manager.detach().record_count == 2
 
 
-def test_a_record_that_met_a_closed_door_is_accepted_when_it_opens_again():
+def test_a_record_that_met_a_closed_queue_is_accepted_when_it_opens_again():
     core = Core()
     asked: list[bool] = []
 

@@ -421,7 +421,7 @@ def test_a_broker_that_forgot_the_producer(log_start, epoch, sequence):
 # ----------------------------------------------------------------------------------------- epochs, partitions
 
 
-def test_a_healthy_partition_goes_on_with_the_old_epoch_until_its_batches_have_ended():
+def test_a_partition_without_errors_goes_on_with_the_old_epoch_until_its_batches_have_ended():
     """Requirement 58."""
     rig = GateRig()
     warm(rig, 2)
@@ -706,8 +706,8 @@ def test_whatever_happens_each_record_is_there_once_and_in_order(seed, release):
     assert {partition: rig.values("t", partition) for partition in sent} == sent
 
 
-@pytest.mark.parametrize("unheard", [1, 3, 5])
-def test_answers_of_a_former_leader_that_never_come(unheard):
+@pytest.mark.parametrize("unanswered", [1, 3, 5])
+def test_answers_of_a_former_leader_that_never_come(unanswered):
     """What it has written is written once, though the next leader has a lot to do meanwhile."""
     rig = ClusterRig(2, {"t": 2}, retry_backoff_ms=20, retry_backoff_max_ms=50, request_timeout_ms=5000)
     order: list[int] = []
@@ -722,14 +722,14 @@ def test_answers_of_a_former_leader_that_never_come(unheard):
     rig.deliver(*deliveries, rig.send("t", b"", partition=1))  # both brokers are connected now
     leader = rig.kafka.partition("t", 0).leader
     rig.served.lose_answers(leader)
-    for number in range(1, unheard + 1):
+    for number in range(1, unanswered + 1):
         send(number)
         rig.settle(3)
-    assert len(rig.values()) == unheard + 1
+    assert len(rig.values()) == unanswered + 1
     rig.kafka.move_leader("t", 0, 1 - leader)
     rig.parts.metadata.request_update(rig.clock.now())
     rig.run_for(0.1)
-    for number in range(unheard + 1, 40):
+    for number in range(unanswered + 1, 40):
         send(number)
         rig.run_for(0.1)
     rig.deliver(*deliveries, seconds=100)

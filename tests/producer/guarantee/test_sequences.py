@@ -168,7 +168,7 @@ def test_forgetting_all_starts_every_partition_from_zero(queue):
     assert bases(again) == [0]
 
 
-def test_the_first_batch_of_an_identity_travels_alone(queue):
+def test_the_first_batch_of_an_identity_is_in_flight_alone(queue):
     book = SequenceBook()
     for identity in (OLD, NEW):
         assert book.may_number(queue, identity)

@@ -33,7 +33,7 @@ from penstock.records.format import HEADER_SIZE
 from penstock.records.reader import read_batches
 
 FULL = value_for(1024 - HEADER_SIZE)  # fills a batch of 1024 bytes by itself
-SPOILED = b"spoiled"  # what cannot be compressed
+INCOMPRESSIBLE = b"refused"  # what cannot be compressed
 
 
 def partitions(batches: list[Batch]) -> list[int]:
@@ -469,15 +469,17 @@ def test_what_lingers_goes_along_although_the_gate_holds_back_what_is_ready():
 
 
 def core_that_cannot_seal(leaders: list[int], **options: Any) -> Core:
-    """One that cannot compress what SPOILED is in."""
+    """One that cannot compress what INCOMPRESSIBLE is in."""
     core = Core(leaders, compression="gzip", **options)
-    core.sealer.codec = BrokenCodec(core.sealer.codec, SPOILED)
+    core.sealer.codec = BrokenCodec(core.sealer.codec, INCOMPRESSIBLE)
     return core
 
 
 def test_a_batch_that_cannot_be_sealed_fails_alone(caplog):
     core = core_that_cannot_seal([1, 1, 1], memory=4096)
-    deliveries = [core.append(SPOILED if partition == 1 else b"v", partition) for partition in range(3)]
+    deliveries = [
+        core.append(INCOMPRESSIBLE if partition == 1 else b"v", partition) for partition in range(3)
+    ]
     with caplog.at_level(logging.ERROR):
         batches = core.drain()
     assert partitions(batches) == [0, 2]
@@ -503,7 +505,7 @@ def test_the_gate_hears_of_a_batch_that_cannot_be_sealed_before_its_records_do(c
 
     core = core_that_cannot_seal([1, 1], gate=ListeningGate())
     core.append(b"v", 0)
-    core.append(SPOILED, 1, on_delivery=lambda *_: heard.append("record"))
+    core.append(INCOMPRESSIBLE, 1, on_delivery=lambda *_: heard.append("record"))
     assert partitions(core.drain()) == [0]
     assert heard == ["gate", "record"]
     assert ("the gate's own trouble" in caplog.text) is gate_fails
@@ -530,7 +532,9 @@ def test_a_batch_of_which_the_gate_cannot_say_whether_it_may_leave_stays_alone(c
 
 def test_a_batch_that_failed_and_cannot_be_cleared_away_takes_no_other_with_it(monkeypatch, caplog):
     core = core_that_cannot_seal([1, 1, 1])
-    deliveries = [core.append(SPOILED if partition == 1 else b"v", partition) for partition in range(3)]
+    deliveries = [
+        core.append(INCOMPRESSIBLE if partition == 1 else b"v", partition) for partition in range(3)
+    ]
 
     def fail(*_: Any) -> None:
         raise MemoryError("no room to give room back")
@@ -713,10 +717,10 @@ def test_any_course_of_events_delivers_every_record_once_in_order(seed):
         if in_flight and rng.random() < 0.5:
             batch = in_flight.pop(rng.randrange(len(in_flight)))
             batch.queue.muted = False
-            fate = rng.random()
-            if fate < 0.2:
+            drawn = rng.random()
+            if drawn < 0.2:
                 core.retry(batch, rng.random() * 0.01)
-            elif fate < 0.4 and batch.record_count > 1:
+            elif drawn < 0.4 and batch.record_count > 1:
                 core.split(batch)
             else:
                 log = arrived[batch.queue.partition]

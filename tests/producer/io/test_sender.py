@@ -708,9 +708,9 @@ def test_a_turn_waits_for_a_retry_behind_a_partition_that_the_gate_holds_back(mo
 def test_a_batch_that_could_not_be_sealed_is_counted_and_keeps_nobody_busy(monkeypatch):
     rig = connected_rig(compression_type="gzip")
     sealer = rig.parts.accumulator.sealer
-    sealer.codec = BrokenCodec(sealer.codec, b"spoiled")
+    sealer.codec = BrokenCodec(sealer.codec, b"refused")
     with monkeypatch.context() as patched:
-        delivery = rig.send("t", b"spoiled")
+        delivery = rig.send("t", b"refused")
         [at_once] = turns_of_the_thread(rig, patched, 1)
     assert isinstance(delivery.exception(0).__cause__, MemoryError)
     assert at_once == 0  # the gate may have something to settle, and more may wait behind it

@@ -124,13 +124,13 @@ def test_partial_answers_do_not_count_as_refresh() -> None:
 
 @pytest.mark.parametrize("seed", range(200))
 def test_what_is_said_to_be_quiet_is_quiet(seed: int) -> None:
-    chance = random.Random(seed)
+    rng = random.Random(seed)
     when, now, new_topics = schedule(), 0.0, False
     for _ in range(300):
-        now += chance.choice((0.0, 0.01, 0.3, 2.0, 30.0, 61.0))
-        happens = chance.randrange(8)
+        now += rng.choice((0.0, 0.01, 0.3, 2.0, 30.0, 61.0))
+        happens = rng.randrange(8)
         if happens == 0:
-            when.request(reset_backoff=chance.random() < 0.5)
+            when.request(reset_backoff=rng.random() < 0.5)
         elif happens == 1:
             new_topics = True
             when.hurry()
@@ -139,7 +139,7 @@ def test_what_is_said_to_be_quiet_is_quiet(seed: int) -> None:
             when.on_failure(now)
         elif happens == 3:
             when.on_asked()
-            when.on_answer(now, partial=new_topics, progress=chance.random() < 0.5)
+            when.on_answer(now, partial=new_topics, progress=rng.random() < 0.5)
             new_topics = False
         quiet_until = when.quiet.until
         waits = seconds(when, now, new_topics=new_topics)

@@ -263,7 +263,7 @@ def test_a_number_beyond_64_bits_with_a_sign_is_bad():
 
 
 @pytest.mark.parametrize("watched", [False, True])
-def test_a_header_whose_name_is_no_text_is_bad_whoever_looks(watched):
+def test_a_header_whose_name_is_no_text_is_bad_on_every_path(watched):
     rig = make_rig(interceptors=[Watcher()] if watched else [])
     headers = pa.array([[(b"\xff", b"")], [("\u00e9".encode(), b"")]], pa.map_(pa.binary(), pa.binary()))
     bulk = send_arrow(rig, pa.table({"value": [b"1", b"2"], "headers": headers}), skip=True)
@@ -549,7 +549,7 @@ def test_a_batch_that_is_split_is_followed_to_its_pieces():
     assert done == [bulk]
 
 
-def test_the_result_can_be_waited_for_in_vain():
+def test_a_wait_for_the_result_can_time_out():
     rig = Rig()
     rig.know("t", PARTITIONS)
     bulk = send_arrow(rig, pa.table({"value": [b"a"] * 4}))

@@ -204,7 +204,7 @@ def test_there_are_two_old_formats(sets: ModuleType, magic: int) -> None:
 
 
 @pytest.mark.parametrize(
-    "spoiled",
+    "corrupted",
     [
         b"",
         batch_of(PLAIN)[:60],
@@ -222,9 +222,9 @@ def test_there_are_two_old_formats(sets: ModuleType, magic: int) -> None:
         with_header(batch_of(PLAIN), base_timestamp=-(2**63)),
     ],
 )
-def test_what_is_not_one_whole_batch_is_refused(sets: ModuleType, spoiled: bytes) -> None:
+def test_what_is_not_one_whole_batch_is_refused(sets: ModuleType, corrupted: bytes) -> None:
     with pytest.raises(ProtocolError):
-        sets.convert(spoiled, 1, NO_CODEC)
+        sets.convert(corrupted, 1, NO_CODEC)
 
 
 def test_a_length_that_does_not_fit_names_the_record(sets: ModuleType) -> None:

@@ -200,7 +200,7 @@ def test_it_works_again_when_the_provider_does(refreshers, monkeypatch):
     assert refresher.token().value == "t"
 
 
-def test_a_provider_that_fails_is_not_asked_in_haste(refreshers, monkeypatch):
+def test_a_provider_that_fails_is_not_asked_again_at_once(refreshers, monkeypatch):
     now = 0.0
     monkeypatch.setattr(refresh.time, "monotonic", lambda: now)
 
@@ -344,9 +344,7 @@ def test_a_provider_that_hung_as_often_as_may_be_is_asked_again_after_a_while(re
     release.set()
 
 
-def test_without_a_thread_whoever_needs_the_token_fetches_it_and_the_next_thread_is_tried(
-    refreshers, monkeypatch
-):
+def test_without_a_thread_the_caller_fetches_the_token_and_the_next_thread_is_tried(refreshers, monkeypatch):
     where = []
 
     def give():

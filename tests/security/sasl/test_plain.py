@@ -76,7 +76,7 @@ def test_what_cannot_be_sent_is_refused_when_the_client_is_made(user, password, 
     assert "p4ss" not in str(caught.value)
 
 
-def test_a_broker_that_asks_for_more_is_not_believed():
+def test_a_broker_that_asks_for_more_is_refused():
     with pytest.raises(AuthenticationError, match="nothing to ask"):
         run(credentials().mechanism("b"), lambda _: b"more")
 

@@ -58,7 +58,7 @@ def test_the_example_of_rfc_7677():
 @pytest.mark.parametrize("name", HASHES)
 @pytest.mark.parametrize("user", ["alice", "a=b,c", "=2C", ",=,=3D"])
 @pytest.mark.parametrize("versions", [None, OLD], ids=["requests", "bare tokens"])
-def test_a_broker_accepts_the_proof_and_is_believed(name, user, versions):
+def test_a_broker_accepts_the_proof_and_is_accepted(name, user, versions):
     server = ScramServer(HASHES[name], {user: "päss,word="})
     mechanism = credentials(name, user, "päss,word=").mechanism("b")
     handshake, sent = run(mechanism, server, *([] if versions is None else [versions]))

@@ -452,7 +452,7 @@ def test_a_failed_write_without_an_alert_is_no_refusal():
         transport.send_some([b"request"])
 
 
-def test_answers_that_lie_behind_a_failed_write_count():
+def test_answers_behind_a_failed_write_count():
     wire, transport, peer = connected()
     peer.say(b"a" * 300)
     wire.write_error = BrokenPipeError(32, "Broken pipe")

@@ -54,19 +54,19 @@ class Checkpoint:
 
 
 @dataclass
-class Fate:
-    """What becomes of a driver.
+class DriverFault:
+    """What goes wrong with a driver.
 
     Attributes:
         at_turn: after so many turns of its processes, or
-        at_point: when the protocol comes to this step, or to before or after this effect, the `at_visit`-th time.
+        at_point: when the protocol comes to this step, or to before or after this effect, the `occurrence`-th time.
         kills: the driver is killed; else it is frozen for `frozen` seconds.
         orphans: its Python processes go on for a while, not knowing that it is gone.
     """
 
     at_turn: int = -1
     at_point: str = ""
-    at_visit: int = 1
+    occurrence: int = 1
     kills: str = "driver"
     frozen: float = 0.0
     orphans: bool = False
@@ -80,7 +80,7 @@ class Application:
         sink: what it writes to.
         checkpoint: what it goes on from.
         goal: it stops before the batch with this number.
-        fate: what becomes of it; None lets it come to its end.
+        fault: what goes wrong with it; None lets it come to its end.
     """
 
     def __init__(
@@ -89,7 +89,7 @@ class Application:
         sink: SinkPlan,
         checkpoint: Checkpoint,
         goal: int,
-        fate: Fate | None,
+        fault: DriverFault | None,
         rng: random.Random,
     ) -> None:
         self.sim = sim
@@ -97,7 +97,7 @@ class Application:
         self.sink = sink
         self.checkpoint = checkpoint
         self.goal = goal
-        self.fate = fate
+        self.fault = fault
         self.rng = rng
         self.number = next(sim.driver_numbers)
         self.name = f"driver {self.number}"
@@ -116,7 +116,7 @@ class Application:
 
     def start(self) -> None:
         self.sim.note("%s starts for %s, %s", self.name, self.sink.sink_id, self.checkpoint)
-        self.sim.note("%s", self.fate)
+        self.sim.note("%s", self.fault)
         self.main = self.jvm.spawn("main", self._run)
 
     @property
@@ -132,32 +132,32 @@ class Application:
     def on_turn(self) -> None:
         """One of its own processes is about to go on."""
         self.turns += 1
-        if self.fate is not None and self.turns == self.fate.at_turn:
+        if self.fault is not None and self.turns == self.fault.at_turn:
             self.meet_fate()
 
     def on_point(self, point: str) -> None:
         """One of its processes has come to a point of the protocol."""
-        fate = self.fate
-        if fate is None or fate.at_point != point:
+        fault = self.fault
+        if fault is None or fault.at_point != point:
             return
-        fate.at_visit -= 1
-        if fate.at_visit == 0:
+        fault.occurrence -= 1
+        if fault.occurrence == 0:
             self.meet_fate()
 
     def meet_fate(self) -> None:
-        fate, self.fate = self.fate, None
-        if fate is None or self.sim.calm:
+        fault, self.fault = self.fault, None
+        if fault is None or self.sim.calm:
             return
-        if fate.frozen:
-            self.sim.note("%s is frozen for %s s", self.name, fate.frozen)
+        if fault.frozen:
+            self.sim.note("%s is frozen for %s s", self.name, fault.frozen)
             for process in self.processes():
-                process.freeze(fate.frozen)
-        elif fate.kills == "planner" and self.planner is not None:
+                process.freeze(fault.frozen)
+        elif fault.kills == "planner" and self.planner is not None:
             self.planner.kill()
-        elif fate.kills == "committer" and self.committer is not None:
+        elif fault.kills == "committer" and self.committer is not None:
             self.committer.kill()
         else:
-            self.kill(orphans=fate.orphans)
+            self.kill(orphans=fault.orphans)
 
     def kill(self, *, orphans: bool = False) -> None:
         self.jvm.kill()

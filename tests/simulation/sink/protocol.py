@@ -145,7 +145,7 @@ class Protocol:
 
 
 class WatchedCluster(Cluster):
-    """Carries out effects; a driver can meet its fate before or after any of them."""
+    """Carries out effects; a driver can be killed or frozen before or after any of them."""
 
     def __init__(self, sim: SinkSimulation, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)

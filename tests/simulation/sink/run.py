@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One seed of the sink: drivers that come and go, faults, then peace, and the checks.
+"""One seed of the sink: drivers that come and go, faults, then a time without faults, and the checks.
 
-For each sink an operator starts drivers one after the other (`supervision.py`). Then the cluster is left in peace, one
+For each sink an operator starts drivers one after the other (`supervision.py`). Then faults end, one
 more driver per sink brings the job to its end, and time passes until every transaction that anybody left open is over.
 """
 
@@ -281,7 +281,7 @@ class SinkSimulation:
             self.on_point(step.name)
 
     def on_point(self, point: str) -> None:
-        """A process is at a point of the protocol where its driver can meet its fate."""
+        """A process is at a point of the protocol where its driver can be killed or frozen."""
         actor = self.stage.current
         app = None if actor is None else self._owner(actor.process)
         if actor is None or app is None:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from penstock.errors import DecisionRefusedError, KafkaError, RestoredCheckpointError
 from simulation.sink.actors import Process
-from simulation.sink.driver import Application, Checkpoint, Fate
+from simulation.sink.driver import Application, Checkpoint, DriverFault
 from simulation.sink.plan import SinkPlan, Theme
 
 if TYPE_CHECKING:
@@ -74,11 +74,11 @@ class Operator:
         self.rng = rng
 
     def supervise(self) -> None:
-        """Start drivers while things go wrong, until the job is done or it is time for peace."""
+        """Start drivers while things go wrong, until the job is done or faults end."""
         rng, state = self.rng, self.state
         for _ in range(state.plan.lives):
             # Mostly not all batches at once: each driver that comes to its end hands over to another one.
-            app = self._start(self._fate(), state.checkpoint.next_batch + rng.randint(1, 2))
+            app = self._start(self._fault(), state.checkpoint.next_batch + rng.randint(1, 2))
             self._wait_for(app, rng.choice((5.0, 60.0, 300.0, 2000.0, 2000.0)))
             if not app.ended:
                 if rng.random() < 0.6:
@@ -95,7 +95,7 @@ class Operator:
                 self._maybe_touch_checkpoint()
 
     def finish(self) -> None:
-        """In peace: bring the job to its end."""
+        """Without faults: bring the job to its end."""
         error: BaseException | None = None
         for _ in range(_CALM_TRIES):
             if self.state.lost:
@@ -126,10 +126,10 @@ class Operator:
         ]
         return max([*checkpoint.planned, *known], default=0)
 
-    def _start(self, fate: Fate | None, goal: int) -> Application:
+    def _start(self, fault: DriverFault | None, goal: int) -> Application:
         state = self.state
         rng = random.Random(self.rng.random())
-        app = Application(self.sim, state.plan, state.checkpoint, goal, fate, rng)
+        app = Application(self.sim, state.plan, state.checkpoint, goal, fault, rng)
         state.applications.append(app)
         app.start()
         return app
@@ -137,38 +137,42 @@ class Operator:
     def _wait_for(self, app: Application, seconds: float) -> None:
         self.sim.stage.wait_for(lambda: app.ended, seconds)
 
-    def _fate(self) -> Fate | None:
+    def _fault(self) -> DriverFault | None:
         rng = self.rng
         if rng.random() < 0.1:
             return None
-        if rng.random() < 0.8 and (fate := self._fate_by_theme()) is not None:
-            return fate
-        fate = Fate(
+        if rng.random() < 0.8 and (fault := self._fault_by_theme()) is not None:
+            return fault
+        fault = DriverFault(
             kills=rng.choices(("driver", "planner", "committer"), (6, 2, 2))[0], orphans=rng.random() < 0.3
         )
         if rng.random() < 0.35:
-            fate.frozen = rng.choice((3.0, 31.0, 45.0, 70.0, 100.0))
+            fault.frozen = rng.choice((3.0, 31.0, 45.0, 70.0, 100.0))
         if rng.random() < 0.6:
-            fate.at_point = rng.choice(_POINTS)
-            fate.at_visit = rng.choice((1, 1, 2, 3))
+            fault.at_point = rng.choice(_POINTS)
+            fault.occurrence = rng.choice((1, 1, 2, 3))
         else:
-            fate.at_turn = rng.randint(1, 150)
-        return fate
+            fault.at_turn = rng.randint(1, 150)
+        return fault
 
-    def _fate_by_theme(self) -> Fate | None:
+    def _fault_by_theme(self) -> DriverFault | None:
         rng, theme = self.rng, self.sim.plan.theme
         if theme is Theme.HELD_LOG:
             if self.state is self.sim.sinks[0]:
-                return Fate(at_point="AFTER_DECISION", at_visit=rng.choice((1, 2, 2)), kills="committer")
-            return Fate(at_point="BEFORE_DECISION", frozen=45.0)
+                return DriverFault(
+                    at_point="AFTER_DECISION", occurrence=rng.choice((1, 2, 2)), kills="committer"
+                )
+            return DriverFault(at_point="BEFORE_DECISION", frozen=45.0)
         if theme is Theme.LATE_INIT:
-            return Fate(at_point=rng.choice(("AFTER_DECISION", "AFTER_FIRST_END")))
+            return DriverFault(at_point=rng.choice(("AFTER_DECISION", "AFTER_FIRST_END")))
         if theme is Theme.LONG_ABSENCE:
             if rng.random() < 0.4:
-                return Fate(at_point=rng.choice(("AFTER_DECISION", "AFTER_FIRST_END")))
+                return DriverFault(at_point=rng.choice(("AFTER_DECISION", "AFTER_FIRST_END")))
             # The first such effects of a driver make it the owner; it decides with later ones.
             point = rng.choice(("before JoinLog", "before AppendInTransaction", rng.choice(_POINTS)))
-            return Fate(at_point=point, at_visit=rng.choice((1, 2, 2, 3)), frozen=rng.choice((400.0, 1000.0)))
+            return DriverFault(
+                at_point=point, occurrence=rng.choice((1, 2, 2, 3)), frozen=rng.choice((400.0, 1000.0))
+            )
         return None
 
     def _stay_away(self) -> None:

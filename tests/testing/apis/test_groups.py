@@ -95,7 +95,7 @@ def test_adding_offsets_with_an_old_epoch(wire: Wire, version: int, code: Code) 
     assert add_offsets(wire, producer, version) == code
 
 
-def test_adding_offsets_as_a_stranger_or_without_an_id(wire: Wire) -> None:
+def test_adding_offsets_as_another_producer_or_without_an_id(wire: Wire) -> None:
     assert add_offsets(wire, Producer(5, 0)) == Code.INVALID_PRODUCER_ID_MAPPING
     assert add_offsets(wire, Producer(5, 0), transactional_id="") == Code.INVALID_REQUEST
 
@@ -145,7 +145,7 @@ def test_members_of_a_group_without_members(wire: Wire) -> None:
     assert commit(wire, wire.init(), 5, member_id="m", generation_id=1) == [Code.UNKNOWN_MEMBER_ID] * 2
 
 
-def test_without_a_generation_a_group_without_members_believes_everybody(wire: Wire) -> None:
+def test_without_a_generation_a_group_without_members_accepts_every_committer(wire: Wire) -> None:
     assert commit(wire, wire.init(), 5, member_id="m") == [Code.NONE] * 2
 
 

@@ -92,7 +92,7 @@ def test_message_sets_in_newer_versions(release: str, code: int | None) -> None:
 
 
 @pytest.mark.parametrize(
-    "spoil",
+    "damage",
     [
         lambda data: data[:-1],
         lambda data: data[:20] + bytes([data[20] ^ 1]) + data[21:],
@@ -100,9 +100,9 @@ def test_message_sets_in_newer_versions(release: str, code: int | None) -> None:
     ],
     ids=["cut", "checksum", "length"],
 )
-def test_damaged_sets_are_refused(spoil: object) -> None:
+def test_damaged_sets_are_refused(damage: object) -> None:
     wire = wire_of("0.10.2")
-    row = wire.produce(spoil(message_set([b"abc"])), version=2)  # type: ignore[operator]
+    row = wire.produce(damage(message_set([b"abc"])), version=2)  # type: ignore[operator]
     assert (row["error_code"], row["base_offset"]) == (Code.CORRUPT_MESSAGE, -1)
     assert wire.cluster.records("t", 0) == []
 

@@ -302,7 +302,7 @@ def test_while_markers_are_written(version: int, code: Code) -> None:
     assert row["error_code"] == code
 
 
-def test_stranger_in_a_transaction(wire: Wire) -> None:
+def test_another_producer_in_a_transaction(wire: Wire) -> None:
     wire.init()
     data = batch(1, Producer(5, 0), transactional=True)
     row = wire.produce(data, transactional_id="x")

@@ -145,7 +145,7 @@ def test_adding_with_an_old_epoch(wire: Wire, version: int, code: Code) -> None:
     assert wire.add(producer, version=version) == code
 
 
-def test_adding_as_a_stranger(wire: Wire) -> None:
+def test_adding_as_another_producer(wire: Wire) -> None:
     assert wire.add(Producer(1, 0)) == Code.INVALID_PRODUCER_ID_MAPPING
     wire.init()
     assert wire.add(Producer(1, 0)) == Code.INVALID_PRODUCER_ID_MAPPING
@@ -192,7 +192,7 @@ def test_end_with_an_old_epoch(wire: Wire, version: int, code: Code) -> None:
 
 
 @pytest.mark.parametrize("version", [3, 5])
-def test_end_as_a_stranger(wire: Wire, version: int) -> None:
+def test_end_as_another_producer(wire: Wire, version: int) -> None:
     assert wire.end(Producer(1, 0), True, version)[0] == Code.INVALID_PRODUCER_ID_MAPPING
     wire.init()
     assert wire.end(Producer(1, 0), True, version)[0] == Code.INVALID_PRODUCER_ID_MAPPING

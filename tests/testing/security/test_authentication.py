@@ -65,7 +65,7 @@ def test_versions_are_told_before_anybody_is_known() -> None:
     assert handshake(wire, "PLAIN")["error_code"] == 0
 
 
-def test_any_other_request_of_an_unknown_client_ends_the_connection_in_silence() -> None:
+def test_any_other_request_of_an_unknown_client_ends_the_connection_without_an_answer() -> None:
     wire = secured()
     session = wire.session()
     wire.send(METADATA, {"topics": []})
@@ -182,7 +182,7 @@ def test_bare_tokens_follow_a_handshake_of_version_0() -> None:
     assert is_served(wire)
 
 
-def test_a_bare_token_that_is_wrong_ends_the_connection_in_silence() -> None:
+def test_a_bare_token_that_is_wrong_ends_the_connection_without_an_answer() -> None:
     wire = secured()
     handshake(wire, "PLAIN", version=0)
     session = wire.session()

@@ -328,7 +328,7 @@ def _kill(pid: int) -> None:
     try:
         os.kill(pid, signal.SIGKILL)
     except ProcessLookupError:
-        pass  # it has gone by itself
+        pass  # it has ended by itself
 
 
 def _pids_with(mark: str) -> set[int]:

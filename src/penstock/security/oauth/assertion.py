@@ -65,7 +65,7 @@ class AssertionMaker:
             return maker
         if settings.assertion_private_key_file is None and settings.assertion_private_key_pem is None:
             return None
-        _load_signer(settings)  # a key that cannot be used is told at once
+        _load_signer(settings)  # a key that cannot be used is an error at once
         return cls(settings, wall)
 
     def make(self) -> str:

@@ -171,7 +171,7 @@ class OidcSource:
         raise _Passing(text)
 
     def _to_check(self, status: int) -> str:
-        """What may be wrong where the provider refuses for good."""
+        """What may be wrong where the provider refuses, and a retry does not help."""
         if status not in _OF_IDENTITIES:
             return f"check {_URL_OPTION}"
         if self._assertions is not None:

@@ -13,7 +13,7 @@ Rules:
    rarely from then on, as long as it does not come back.
 6. A token that a broker has refused is fetched anew before the next authentication, unless it is quite new: it may have
    been revoked, and the provider must not be asked in haste.
-7. A failure is told once, not every ten seconds; that it is over is told as well.
+7. A failure is logged once, not every ten seconds; that it is over is logged as well.
 8. A thread that holds the lock waits neither for a token nor for its turn, and does not log. `close` and `refused` take
    no lock: the I/O thread calls them, and so may a finalizer, on a thread that holds it.
 """
@@ -339,7 +339,7 @@ class TokenRefresher:
             text = "No new token for %s; the old one is good%s: %s"
             self._tell_failed(logging.WARNING, text, _MECHANISM, left, failure)
         else:
-            # Not at a higher level: each authentication that needs one fails, and that is told where it is.
+            # Not at a higher level: each authentication that needs one fails, and that is logged there.
             self._tell_failed(logging.INFO, "No token for %s: %s", _MECHANISM, failure)
 
     def _tell_failed(self, level: int, text: str, *args: str) -> None:

@@ -50,7 +50,7 @@ def read_bounded(path: str, what: str, limit: int) -> bytes:
 
 
 class TokenFileSource:
-    """The file that `sasl.oauthbearer.token.endpoint.url` names. Read at once, so that a wrong one is told at once.
+    """The file that `sasl.oauthbearer.token.endpoint.url` names. Read at once, so that a wrong one is an error at once.
 
     Raises:
         ConfigError: there is no token in it.

@@ -126,7 +126,7 @@ class SaslHandshake:
         )
 
     def late_error(self, seconds: float) -> AuthenticationError:
-        """What it means that a step of the mechanism has not come back after so long."""
+        """The error for a step of the mechanism that has not ended after so long."""
         return self._error(
             f"the mechanism has not come back after {seconds:.1f} s: what it asks does not answer (a file, a service "
             "for credentials, a key distribution center)"

@@ -10,7 +10,7 @@ Rules:
 2. `send_some` reports bytes when their ciphertext is with the operating system, and not before: who calls it asks for
    room to write only while something is left by this count. Until then it reports 0, and the same buffers are
    given again; they are not encrypted a second time.
-3. Bytes that were read count. An error met behind them is told by the next read.
+3. Bytes that were read count. An error met behind them is raised by the next read.
 4. An alert before the first byte of the application is a refusal: in TLS 1.3 the client's handshake has ended when the
    broker looks at its certificate. It may show as a failed write, so that is followed by a read.
 5. A peer that closes without saying so (no close_notify) has closed: Kafka's frames have lengths, so that nothing can

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Trust and identity as an SSLContext, built from the settings and built anew when a file has changed.
 
-Files are told apart by what they hold: Java reads PKCS#12 under the type JKS and the other way round, so most files
+Files are distinguished by what they hold: Java reads PKCS#12 under the type JKS and the other way round, so most files
 called .jks are none. A type or a password that is given must fit what the file holds. What cannot be read is a
 ConfigError with the option, the file and the place.
 """
@@ -61,7 +61,7 @@ _CRL: Final = "ssl.crl.location"
 
 
 class TlsContext:
-    """The SSLContext of a client. Built when the client is made, so that a wrong file is told then.
+    """The SSLContext of a client. Built when the client is made, so that a wrong file is an error then.
 
     Afterwards files are looked at aside: they may be on a machine that is down, and the key of a store may take seconds
     to be derived. `current` belongs to the I/O thread.

@@ -88,7 +88,7 @@ _NOTHING_IN_COMMON: Final = frozenset(
         *("UNKNOWN_CIPHER_RETURNED", "WRONG_CIPHER_RETURNED", "DH_KEY_TOO_SMALL"),
     }
 )
-# No more of a certificate's names than this are told, and no more of each.
+# An error names no more of a certificate's names than this, and no more of each.
 _MOST_NAMES: Final = 10
 _MOST_CHARACTERS: Final = 200
 

@@ -178,7 +178,7 @@ def test_the_protocol_stays_while_no_broker_is_connected():
     assert rig.manager._coordinator.uses_v2
 
 
-def test_an_answer_that_does_not_fit_poisons_the_producer():
+def test_an_answer_that_does_not_fit_is_fatal():
     """Requirement 74."""
     rig = opened()
     rig.hold(END_TXN)

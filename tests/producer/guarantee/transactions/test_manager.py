@@ -101,7 +101,7 @@ def test_records_are_refused_outside_a_transaction():
         a_transaction(rig)
 
 
-def test_whoever_uses_a_closed_producer_is_told_so():
+def test_the_use_of_a_closed_producer_is_refused():
     rig = opened()
     rig.manager.close(ProducerClosedError("closed"))
     for call in (rig.manager.check_send, rig.manager.commit, rig.manager.abort, rig.manager.detach):

@@ -248,7 +248,7 @@ def test_a_batch_in_a_transaction_is_split_with_its_numbers():
     assert all(delivery.exception(0) is None for delivery in deliveries)
 
 
-def test_one_record_that_is_too_large_spoils_the_transaction():
+def test_one_record_that_is_too_large_fails_the_transaction():
     rig = opened()
     in_flight(rig)
     rig.answer(error_code=10)
@@ -269,7 +269,7 @@ def test_a_passing_error_is_retried_with_the_same_numbers(protocol, code):
 
 
 @pytest.mark.parametrize("code", cases(RETRY | RETRY_AND_REFRESH))
-def test_a_passing_error_that_does_not_pass_spoils_the_transaction(code):
+def test_a_retriable_error_that_lasts_fails_the_transaction(code):
     """Requirement 69."""
     rig = opened(V1, retries=1)
     delivery = rig.send("t", b"a", partition=0)
@@ -286,7 +286,7 @@ def test_a_passing_error_that_does_not_pass_spoils_the_transaction(code):
     "code", cases({code: name for code, name in FAIL.items() if code not in FATAL | {59}})
 )
 @both
-def test_any_other_error_spoils_the_transaction(protocol, code):
+def test_any_other_error_fails_the_transaction(protocol, code):
     """Requirement 69."""
     rig = opened(protocol)
     delivery = rig.send("t", b"a", partition=0)

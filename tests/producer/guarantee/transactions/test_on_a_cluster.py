@@ -154,8 +154,8 @@ def test_whatever_happens_exactly_what_was_committed_can_be_read(seed, release, 
 
 
 @both
-@pytest.mark.parametrize("unheard", [1, 3, 5])
-def test_answers_of_a_former_leader_that_never_come(unheard, protocol):
+@pytest.mark.parametrize("unanswered", [1, 3, 5])
+def test_answers_of_a_former_leader_that_never_come(unanswered, protocol):
     rig = ClusterRig(
         2,
         {"t": 2},
@@ -172,12 +172,12 @@ def test_answers_of_a_former_leader_that_never_come(unheard, protocol):
     leader = rig.kafka.partition("t", 0).leader
     rig.served.lose_answers(leader)
     for number in range(1, 40):
-        if number == unheard + 1:
+        if number == unanswered + 1:
             rig.kafka.move_leader("t", 0, 1 - leader)
             rig.parts.metadata.request_update(rig.clock.now())
             rig.run_for(0.1)
         deliveries.append(rig.send("t", b"%d" % number, partition=0))
-        rig.run_for(0.1 if number > unheard else 0.01)
+        rig.run_for(0.1 if number > unanswered else 0.01)
     rig.deliver(*deliveries, seconds=100)
     rig.commit()
     rig.run_for(1)

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """A whole producer, without its thread, on a network in memory whose brokers send corrupt answers.
 
-The brokers behind it are the validating fake cluster, so what they have written can be trusted: only the answers lie.
+The brokers behind it are the validating fake cluster, so what they have written can be trusted: only the answers are
+wrong.
 """
 
 from __future__ import annotations
@@ -26,8 +27,8 @@ TOPIC = "t"
 PARTITIONS = 3
 
 
-class SpoilingNetwork(ServedCluster):
-    """A fake cluster at the far end of a network in memory; each answer goes through `spoil` on its way."""
+class CorruptingNetwork(ServedCluster):
+    """A fake cluster at the far end of a network in memory; each answer goes through `corrupt` on its way."""
 
     def __init__(self, brokers: int = 2, **cluster: Any) -> None:
         network = FakeNetwork()
@@ -36,21 +37,21 @@ class SpoilingNetwork(ServedCluster):
         super().__init__(network, kafka)
 
 
-class SpoiledProducer:
+class ThreadlessProducer:
     """The producer, and the few calls that a test makes of it; waiting is taking turns in virtual time.
 
     Attributes:
         offsets: partition and offset of each record that was acknowledged; the test adds to it.
     """
 
-    def __init__(self, around: SpoilingNetwork, **options: Any) -> None:
+    def __init__(self, around: CorruptingNetwork, **options: Any) -> None:
         self.network = around.network
         self.clock = self.network.clock
         node = around.cluster.nodes[0]
         given = {
             "bootstrap_servers": f"{node.host}:{node.port}",
             "linger_ms": 0,
-            "client_id": "spoiled",
+            "client_id": "corrupted",
             "request_timeout_ms": 2000,
             "delivery_timeout_ms": 120_000,
             "max_block_ms": 60_000,
