@@ -256,9 +256,6 @@ def test_with_in_place_of_async_with_is_told() -> None:
     with pytest.raises(AttributeError) as caught, producer:
         pass
     assert str(caught.value) == f"'MockAsyncProducer' has no '__enter__'; {told}"
-    with pytest.raises(AttributeError) as caught, producer.transaction():
-        pass
-    assert str(caught.value) == f"'AsyncTransactionBlock' has no '__enter__'; {told}"
 
 
 def test_async_with_in_place_of_with_is_told() -> None:
@@ -288,21 +285,3 @@ def test_a_producer_passes_for_no_block_of_the_other_kind(kind: type, name: str)
     assert not issubclass(kind, other)
     shown = pydoc.render_doc(kind, renderer=pydoc.plaintext)  # type: ignore[attr-defined]
     assert f" |  {name}\n |      Not here: use " in shown
-
-
-def test_the_block_of_a_transaction_is_also_a_decorator() -> None:
-    """As one of contextlib.asynccontextmanager is, each time anew."""
-
-    async def main() -> MockAsyncProducer:
-        producer = MockAsyncProducer(transactional_id="t")
-        await producer.init_transactions()
-
-        @producer.transaction()
-        async def send() -> None:
-            await producer.send("t", b"v")
-
-        await send()
-        await send()
-        return producer
-
-    assert len(asyncio.run(main()).history()) == 2

@@ -379,19 +379,3 @@ def test_names_that_no_request_can_carry_are_refused_by_the_configuration(kafka,
     if option == "client_id":
         with pytest.raises(ConfigError, match="32767 bytes of UTF-8"):
             list_transactions({"bootstrap.servers": kafka.bootstrap_servers, "client.id": text})
-
-
-@pytest.mark.parametrize("call", ["result", "exception"])
-@pytest.mark.parametrize("kind", ["real", "mock"])
-def test_a_wait_in_milliseconds_is_told_the_seconds(real: Producer, kind: str, call: str) -> None:
-    producer = real if kind == "real" else MockProducer()
-    for delivery in (producer.send("t", b"v"), producer.send_many("t", [b"v"])):
-        wait: Any = getattr(delivery, call)
-        wait(SOON)
-        with pytest.raises(TypeError) as caught:
-            wait(timeout_ms=100)
-        assert str(caught.value) == (
-            f"{call}() takes no timeout_ms: its time-out is in seconds; write {call}(timeout=0.1)"
-        )
-        with pytest.raises(TypeError, match=r"timeout=seconds\)$"):
-            wait(timeout_ms="100")

@@ -127,20 +127,6 @@ def check_text(text: Any, name: str) -> None:
         raise ValueError(f"{name} cannot be sent: {reason}")
 
 
-def check_no_milliseconds(timeout_ms: Any, call: str) -> None:
-    """Refuse a time-out in milliseconds, as options have it, where a call takes seconds.
-
-    Raises:
-        TypeError: there is one.
-    """
-    if timeout_ms is not None:
-        is_number = isinstance(timeout_ms, int | float) and not isinstance(timeout_ms, bool)
-        seconds = f"{timeout_ms / 1000:g}" if is_number else "seconds"
-        raise TypeError(
-            f"{call}() takes no timeout_ms: its time-out is in seconds; write {call}(timeout={seconds})"
-        )
-
-
 def check_no_timeout(timeout: Any, call: str) -> None:
     """Refuse the time-out that another client's call takes.
 

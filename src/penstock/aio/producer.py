@@ -6,7 +6,7 @@ from __future__ import annotations
 import math
 import uuid
 from collections.abc import AsyncGenerator, AsyncIterable, Iterable, Mapping
-from contextlib import suppress
+from contextlib import asynccontextmanager, suppress
 from os import PathLike
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, Unpack
@@ -18,7 +18,6 @@ from penstock._arguments import (
     check_on_delivery,
     check_transactional_id,
 )
-from penstock._async_block import async_block
 from penstock._locks import forbid_reentry, inside
 from penstock._loops import running_loop
 from penstock._other_clients import ASYNC, ONLY_ASYNC_WITH, names_of_other_clients
@@ -356,7 +355,7 @@ class AsyncProducer:
         check_no_timeout(timeout, "abort_transaction")
         await self._drive_call(self._core.abort(), Shield(in_steps=True))
 
-    @async_block
+    @asynccontextmanager
     async def transaction(self, *, incomplete: bool = False) -> AsyncGenerator[None, None]:
         """Begin a transaction, and commit it at the end of the block; see Producer.transaction.
 

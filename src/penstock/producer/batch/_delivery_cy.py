@@ -23,7 +23,7 @@ from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from operator import itemgetter
 from typing import Any
 
-from penstock._arguments import check_no_milliseconds, check_timeout
+from penstock._arguments import check_timeout
 from penstock._done_callbacks import DoneCallback
 from penstock._events import ON_DELIVERY_RAISED, Event, tell_error
 from penstock._other_clients import GET, dir_without_them
@@ -375,29 +375,25 @@ class Delivery:
             batch = self._answered_by()
         return bool(batch.done)
 
-    def result(self, timeout: Seconds | None = None, *, timeout_ms: None = None) -> RecordMetadata:
+    def result(self, timeout: Seconds | None = None) -> RecordMetadata:
         """Wait for the acknowledgement; where the record is.
 
         Raises:
             KafkaTimeoutError: the time is up; the record goes on.
             KafkaError: the record was not acknowledged, and why.
         """
-        if timeout_ms is not None:
-            check_no_milliseconds(timeout_ms, "result")
         if timeout is not None and type(timeout) is not int and type(timeout) is not float:
             check_timeout(timeout)
         if self._batch.wait(self._index, timeout) is None:
             raise self._out_of_time(timeout)
         return _told(self)
 
-    def exception(self, timeout: Seconds | None = None, *, timeout_ms: None = None) -> KafkaError | None:
+    def exception(self, timeout: Seconds | None = None) -> KafkaError | None:
         """Wait for the outcome; the error, or None when the record was acknowledged.
 
         Raises:
             KafkaTimeoutError: the time is up; the record goes on.
         """
-        if timeout_ms is not None:
-            check_no_milliseconds(timeout_ms, "exception")
         # What is plainly right costs no call: a program may ask for each record.
         if timeout is not None and type(timeout) is not int and type(timeout) is not float:
             check_timeout(timeout)

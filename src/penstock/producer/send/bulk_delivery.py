@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
-from penstock._arguments import check_no_milliseconds, check_timeout
+from penstock._arguments import check_timeout
 from penstock._counted import counted
 from penstock._done_callbacks import DoneCallback, DoneCallbacks
 from penstock._events import Event, tell_error
@@ -114,7 +114,7 @@ class BulkDelivery:
         self._add_up()
         return not self._pending
 
-    def result(self, timeout: float | None = None, *, timeout_ms: None = None) -> BulkReport:
+    def result(self, timeout: float | None = None) -> BulkReport:
         """Wait for all outcomes; what was written where.
 
         Raises:
@@ -122,19 +122,17 @@ class BulkDelivery:
                 the first of them was not. Rows that were skipped are no reason: they are in the report's `errors`.
             KafkaTimeoutError: the time is up; the records go on.
         """
-        check_no_milliseconds(timeout_ms, "result")
         error = self.exception(timeout)
         if error is not None:
             raise error
         return self._report([])
 
-    def exception(self, timeout: float | None = None, *, timeout_ms: None = None) -> BulkDeliveryError | None:
+    def exception(self, timeout: float | None = None) -> BulkDeliveryError | None:
         """Wait for all outcomes; the error that `result` would raise, or None.
 
         Raises:
             KafkaTimeoutError: the time is up; the records go on.
         """
-        check_no_milliseconds(timeout_ms, "exception")
         check_timeout(timeout)
         forbid_reentry("BulkDelivery.exception()")
         self._wait(timeout)

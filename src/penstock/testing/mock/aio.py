@@ -12,13 +12,13 @@ from __future__ import annotations
 
 import contextvars
 import uuid
-from collections.abc import AsyncGenerator, AsyncIterable, Callable, Iterable, Mapping
+from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Mapping
+from contextlib import asynccontextmanager
 from os import PathLike
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Self, Unpack
 
 from penstock._arguments import check_bool, check_on_delivery
-from penstock._async_block import async_block
 from penstock._events import ON_DELIVERY_RAISED
 from penstock._loops import running_loop
 from penstock._other_clients import ASYNC, ONLY_ASYNC_WITH, names_of_other_clients
@@ -239,8 +239,8 @@ class MockAsyncProducer:
         """Hand the open transaction over; `detached_records(handle)` is what it held."""
         return self._mock.detach_transaction(incomplete=incomplete)
 
-    @async_block
-    async def transaction(self, *, incomplete: bool = False) -> AsyncGenerator[None, None]:
+    @asynccontextmanager
+    async def transaction(self, *, incomplete: bool = False) -> AsyncIterator[None]:
         """Open a transaction; commit it at the end of the block, or abort it when the block raises."""
         check_bool(incomplete, "incomplete")
         with self._mock.transaction(incomplete=incomplete):

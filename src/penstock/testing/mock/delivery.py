@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
-from penstock._arguments import check_no_milliseconds, check_timeout
+from penstock._arguments import check_timeout
 from penstock._counted import counted
 from penstock._done_callbacks import DoneCallback, DoneCallbacks
 from penstock._events import ON_DELIVERY_RAISED, Event, tell_error
@@ -71,26 +71,24 @@ class MockDelivery:
         """Whether the outcome is known and its callback has run."""
         return self._done.is_set()
 
-    def result(self, timeout: float | None = None, *, timeout_ms: None = None) -> RecordMetadata:
+    def result(self, timeout: float | None = None) -> RecordMetadata:
         """Wait for the acknowledgement; where the record is.
 
         Raises:
             KafkaTimeoutError: the time is up, and nobody has completed the record.
             KafkaError: the record was not acknowledged, and why.
         """
-        check_no_milliseconds(timeout_ms, "result")
         self._wait(timeout)
         if self._error is not None:
             raise self._error
         return self._metadata
 
-    def exception(self, timeout: float | None = None, *, timeout_ms: None = None) -> KafkaError | None:
+    def exception(self, timeout: float | None = None) -> KafkaError | None:
         """Wait for the outcome; the error, or None when the record was acknowledged.
 
         Raises:
             KafkaTimeoutError: the time is up, and nobody has completed the record.
         """
-        check_no_milliseconds(timeout_ms, "exception")
         self._wait(timeout)
         return self._error
 
@@ -334,22 +332,20 @@ class MockBulkDelivery:
         """Whether the outcome of every row is known."""
         return all(pending.delivery.done() for _, _, pending in self._accepted)
 
-    def result(self, timeout: float | None = None, *, timeout_ms: None = None) -> BulkReport:
+    def result(self, timeout: float | None = None) -> BulkReport:
         """Wait for all outcomes; what was written where.
 
         Raises:
             BulkDeliveryError: some accepted records were not delivered.
             KafkaTimeoutError: the time is up, and nobody has completed the records.
         """
-        check_no_milliseconds(timeout_ms, "result")
         error = self.exception(timeout)
         if error is not None:
             raise error
         return self._report()
 
-    def exception(self, timeout: float | None = None, *, timeout_ms: None = None) -> BulkDeliveryError | None:
+    def exception(self, timeout: float | None = None) -> BulkDeliveryError | None:
         """Wait for all outcomes; the error that `result` would raise, or None."""
-        check_no_milliseconds(timeout_ms, "exception")
         check_timeout(timeout)
         failed = [
             RowErrors(row, row, error)
