@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import decimal
 import enum
+import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -393,5 +394,9 @@ def test_a_wait_in_milliseconds_is_told_the_seconds(real: Producer, kind: str, c
         assert str(caught.value) == (
             f"{call}() takes no timeout_ms: its time-out is in seconds; write {call}(timeout=0.1)"
         )
-        with pytest.raises(TypeError, match=r"timeout=seconds\)$"):
-            wait(timeout_ms="100")
+        for given, seconds in ((5000, "5"), (1_234_567, "1234.567"), (2**31 - 1, "2147483.647")):
+            with pytest.raises(TypeError, match=rf"\(timeout={re.escape(seconds)}\)$"):
+                wait(timeout_ms=given)
+        for given in ("100", True, 10**400):
+            with pytest.raises(TypeError, match=r"timeout=seconds\)$"):
+                wait(timeout_ms=given)

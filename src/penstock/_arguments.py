@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterable
 from typing import Any, Final
 
+_LARGEST_MS: Final = 2**63 - 1
 _MAX_TEXT_BYTES = 32_767  # the length of a text is a 16-bit number in most requests
 # What a topic's name may be, for errors.
 TOPIC_RULE: Final = (
@@ -134,8 +135,9 @@ def check_no_milliseconds(timeout_ms: Any, call: str) -> None:
         TypeError: there is one.
     """
     if timeout_ms is not None:
-        is_number = isinstance(timeout_ms, int | float) and not isinstance(timeout_ms, bool)
-        seconds = f"{timeout_ms / 1000:g}" if is_number else "seconds"
+        # A larger number may be too large for a float.
+        is_number = type(timeout_ms) in (int, float) and timeout_ms <= _LARGEST_MS
+        seconds = f"{timeout_ms / 1000:.15g}" if is_number else "seconds"
         raise TypeError(
             f"{call}() takes no timeout_ms: its time-out is in seconds; write {call}(timeout={seconds})"
         )
