@@ -199,13 +199,14 @@ def read_config_file(path: Path) -> PlacedOptions:
     Raises:
         ConfigError: it cannot be read.
     """
-    from penstock.config.input import PlacedOptions, place_in_file
+    from penstock.config.input import PlacedOptions, place_in_file, unreadable
     from penstock.config.properties import parse_properties, read_properties
 
     try:
         text = read_properties(str(path))
     except (OSError, ValueError) as error:  # ValueError: not UTF-8
-        raise ConfigError(f"cannot read the properties file {str(path)!r}: {error}") from error
+        # One about UTF-8 holds all that was read.
+        raise unreadable(str(path), error) from (error if isinstance(error, OSError) else None)
     options = PlacedOptions({})
     for found in parse_properties(text, repr(str(path))):
         options[found.name] = found.value
