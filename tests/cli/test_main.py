@@ -286,7 +286,10 @@ def test_a_secret_at_a_wrong_place_is_not_shown(words: str, capsys: pytest.Captu
             "-b kafka:9092 produce t",
             "penstock: error: unrecognized arguments: -b; write the options of a command behind its name (see",
         ),
-        ("--debug broker --name x status", "penstock broker: error: unrecognized arguments: --name; write the"),
+        (
+            "--debug broker --name x status",
+            "penstock broker: error: unrecognized arguments: --name; write the",
+        ),
         ("produce t --format jsn", "argument --format: 'jsn' is not known; did you mean 'json'? (see"),
         ("produce t --key x", "ambiguous option: --key could match --key-separator, --key-field (see"),
         ("produce t --partition x", "--partition: it must be a whole number, at least 0, not 'x' (see"),

@@ -270,7 +270,5 @@ def _property(text: str) -> tuple[str, str]:
     name, mark, value = text.partition("=")
     if not mark or not name:
         # What was written is not shown: it may be a password behind the wrong separator.
-        raise argparse.ArgumentTypeError(
-            "it must be KEY=VALUE, for example auto.create.topics.enable=false"
-        )
+        raise argparse.ArgumentTypeError("it must be KEY=VALUE, for example auto.create.topics.enable=false")
     return name, value

@@ -43,7 +43,9 @@ class CommandParser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         """Tell a wrong command line in one line, without the usage and its secrets, and end with the exit code 2."""
-        self.exit(EXIT_USAGE, f"{self.prog}: error: {escaped(redacted(message))} (see '{self.prog} --help')\n")
+        self.exit(
+            EXIT_USAGE, f"{self.prog}: error: {escaped(redacted(message))} (see '{self.prog} --help')\n"
+        )
 
     def _check_before_command(self, given: Sequence[str]) -> None:
         """Refuse an unknown option before the command's name: its value would be taken for that name."""
