@@ -293,6 +293,8 @@ def test_a_secret_at_a_wrong_place_is_not_shown(words: str, capsys: pytest.Captu
         ("produce t --format jsn", "argument --format: 'jsn' is not known; did you mean 'json'? (see"),
         ("produce t --key x", "ambiguous option: --key could match --key-separator, --key-field (see"),
         ("produce t --partition x", "--partition: it must be a whole number, at least 0, not 'x' (see"),
+        ("produce t -X x", "-X: it must be NAME=VALUE, for example linger.ms=20 (see"),
+        ("run orders.toml --var x", "--var: it must be NAME=VALUE, for example servers=broker:9092 (see"),
         ("produce t --header x", "--header: it must be NAME=VALUE, for example host=web1, not 'x' (see"),
         ("perf --num-records 0", "--num-records: it must be a whole number, at least 1, not '0' (see"),
         ("perf --record-size 1.5", "--record-size: it must be a whole number, at least 1, not '1.5' (see"),

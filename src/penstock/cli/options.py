@@ -135,12 +135,12 @@ def tell_pages() -> None:
         print(f"penstock: the producer can be watched at {url}", file=sys.stderr)
 
 
-def parse_option(text: str) -> tuple[str, str]:
-    """Split NAME=VALUE."""
+def parse_option(text: str, example: str = "linger.ms=20") -> tuple[str, str]:
+    """Split NAME=VALUE; an error has the example."""
     name, separator, value = text.partition("=")
     if not separator or not name.strip():
         # What was written is not shown: it may be a password behind the wrong separator.
-        raise argparse.ArgumentTypeError("it must be NAME=VALUE, for example linger.ms=20")
+        raise argparse.ArgumentTypeError(f"it must be NAME=VALUE, for example {example}")
     return name.strip(), value
 
 

@@ -13,6 +13,7 @@ import sys
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -61,7 +62,7 @@ def add_parser(subparsers: SubParsers) -> None:
         metavar="NAME=VALUE",
         action="append",
         default=[],
-        type=parse_option,
+        type=partial(parse_option, example="servers=broker:9092"),
         help="a value for ${NAME} in the definition; may be repeated",
     )
     parser.add_argument(
