@@ -137,6 +137,9 @@ def _run(args: argparse.Namespace) -> int:
     if args.report is not None and not args.report.absolute().parent.is_dir():
         print(f"penstock run: --report: there is no folder {str(args.report.parent)!r}", file=sys.stderr)
         return EXIT_BAD_DEFINITION
+    if args.report is not None and args.report.is_dir():
+        print(f"penstock run: --report: {str(args.report)!r} is a folder; name a file in it", file=sys.stderr)
+        return EXIT_BAD_DEFINITION
     with quiet_network():
         check_sink(pipeline, from_here=not args.dry_run and is_driver_here(pipeline))
     verbose = bool(getattr(args, "debug", False))
