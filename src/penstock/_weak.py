@@ -14,8 +14,7 @@ class WeakBag(Generic[T]):
     """A set of weak references.
 
     Other threads and finalizers may add and remove while one thread iterates over it. A `weakref.WeakSet` raises an
-    error
-    then: Python code iterates over it, and only a plain set is copied in one step.
+    error then: Python code iterates over it, and only a plain set is copied in one step.
     """
 
     def __init__(self) -> None:

@@ -207,6 +207,8 @@ def test_try_send_raises_instead_of_waiting(made, broker) -> None:
             "use `await send()`, which waits for them."
         )
         await producer.partitions_for("t")  # which it has asked for
+        with pytest.raises(KafkaTimeoutError, match=r"Partition 7 of topic t .* numbered from 0 to \d+\.$"):
+            producer.try_send("t", b"v", partition=7)  # to ask again would give no other answer
         broker.hold = True
         accepted = [producer.try_send("t", FILLS) for _ in range(2)]
         began = time.monotonic()

@@ -244,6 +244,20 @@ def test_a_misspelled_option_is_told_with_the_one_that_was_meant(
 
 
 @pytest.mark.parametrize(
+    "words",
+    [
+        "produce t --sasl.password=hunter2",
+        "--sasl.password=hunter2 produce t",
+        "broker start --property ssl.keystore.password:hunter2",
+    ],
+)
+def test_a_secret_at_a_wrong_place_is_not_shown(words: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        cli.main(words.split())
+    assert "hunter2" not in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
     ("words", "told"),
     [
         (
@@ -263,10 +277,24 @@ def test_a_misspelled_option_is_told_with_the_one_that_was_meant(
             "penstock produce: error: the following arguments are required: TOPIC (see 'penstock produce --help')",
         ),
         ("--verson", "unrecognized arguments: --verson; did you mean --version? (see 'penstock --help')"),
-        ("broker --nam=x status", "penstock broker: error: unrecognized arguments: --nam=x (see"),
+        ("--nothing-like-it", "penstock: error: unrecognized arguments: --nothing-like-it (see"),
+        (
+            "broker --nam=x status",
+            "penstock broker: error: unrecognized arguments: --nam=x; write the options of a command behind its name",
+        ),
+        (
+            "-b kafka:9092 produce t",
+            "penstock: error: unrecognized arguments: -b; write the options of a command behind its name (see",
+        ),
+        (
+            "--debug broker --name x status",
+            "penstock broker: error: unrecognized arguments: --name; write the",
+        ),
         ("produce t --format jsn", "argument --format: 'jsn' is not known; did you mean 'json'? (see"),
         ("produce t --key x", "ambiguous option: --key could match --key-separator, --key-field (see"),
         ("produce t --partition x", "--partition: it must be a whole number, at least 0, not 'x' (see"),
+        ("produce t -X x", "-X: it must be NAME=VALUE, for example linger.ms=20 (see"),
+        ("run orders.toml --var x", "--var: it must be NAME=VALUE, for example servers=broker:9092 (see"),
         ("produce t --header x", "--header: it must be NAME=VALUE, for example host=web1, not 'x' (see"),
         ("perf --num-records 0", "--num-records: it must be a whole number, at least 1, not '0' (see"),
         ("perf --record-size 1.5", "--record-size: it must be a whole number, at least 1, not '1.5' (see"),

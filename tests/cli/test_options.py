@@ -87,8 +87,15 @@ def test_a_secret_on_the_command_line_is_refused(parse: Parse, name: str) -> Non
 
 
 def test_file_that_cannot_be_read(parse: Parse, tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"missing\.properties"):
-        producer_config(parse("produce", "t", "--config", str(tmp_path / "missing.properties")))
+    file = tmp_path / "missing.properties"
+    with pytest.raises(ConfigError) as caught:
+        producer_config(parse("produce", "t", "--config", str(file)))
+    assert str(caught.value) == f"cannot read the properties file {str(file)!r}: No such file or directory"
+    assert isinstance(caught.value.__cause__, FileNotFoundError)
+    file.write_bytes(b"sasl.password=hunter2\xff")
+    with pytest.raises(ConfigError, match="can't decode byte 0xff") as caught:
+        producer_config(parse("produce", "t", "--config", str(file)))
+    assert caught.value.__cause__ is None  # it would hold the password
 
 
 def test_a_file_of_json_is_told_with_what_is_needed(parse: Parse, tmp_path: Path) -> None:

@@ -62,6 +62,8 @@ def test_a_report_that_could_not_be_written_is_refused_at_once(
     )
     assert cli.main(["run", str(path), "--report", str(tmp_path / "gone" / "r.html")]) == 2
     assert "--report: there is no folder" in capsys.readouterr().err
+    assert cli.main(["run", str(path), "--report", str(tmp_path)]) == 2
+    assert f"--report: {str(tmp_path)!r} is a folder; name a file in it" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("name", ["kafka.glass.box", "kafka.glass_box", "Kafka.Glass.Box"])

@@ -83,6 +83,17 @@ def notes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "penstock"
 
 
+@pytest.mark.parametrize(
+    "address",
+    ["http://me:hunter2@127.0.0.1:1/?token=hunter2", "http://me:hunter2@127.0.0.1:99999/?token=hunter2"],
+)
+def test_a_secret_in_an_address_is_not_in_the_error(address: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["top", address, "--once"]) in (1, 2)
+    told = capsys.readouterr().err
+    assert "127.0.0.1:" in told
+    assert "hunter2" not in told
+
+
 def test_a_list_without_pages_says_how_to_get_one(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["top"]) == 0
     assert "PENSTOCK_GLASS_BOX=127.0.0.1:0" in capsys.readouterr().out

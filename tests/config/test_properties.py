@@ -68,6 +68,14 @@ def test_a_malformed_escape_names_file_and_line(value):
         list(parse_properties(f"# c\na={value}", "app.properties"))
 
 
+def test_a_name_that_begins_like_json_is_a_name(tmp_path):
+    file = tmp_path / "app.properties"
+    file.write_text("{a}=b\n")
+    assert [(prop.name, prop.value) for prop in parse_properties(read_properties(str(file)), "f")] == [
+        ("{a}", "b")
+    ]
+
+
 def test_a_file_without_end_is_not_read_to_its_end():
     with pytest.raises(ValueError, match="more than 1048576 characters"):
         read_properties("/dev/zero")

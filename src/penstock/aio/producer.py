@@ -212,7 +212,7 @@ class AsyncProducer:
         except Exception as error:
             if isinstance(error, BufferExhaustedError):
                 error.add_note("try_send() does not wait; send() does")
-            elif isinstance(error, KafkaTimeoutError):
+            elif isinstance(error, KafkaTimeoutError) and topic not in self._parts.metadata.snapshot.topics:
                 error.args = (f"{error} {_ASKED_FOR}",)
             self._note_failure(error)
             raise

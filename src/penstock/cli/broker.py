@@ -269,7 +269,6 @@ def _name(text: str) -> str:
 def _property(text: str) -> tuple[str, str]:
     name, mark, value = text.partition("=")
     if not mark or not name:
-        raise argparse.ArgumentTypeError(
-            f"it must be KEY=VALUE, for example auto.create.topics.enable=false, not {text!r}"
-        )
+        # What was written is not shown: it may be a password behind the wrong separator.
+        raise argparse.ArgumentTypeError("it must be KEY=VALUE, for example auto.create.topics.enable=false")
     return name, value

@@ -135,12 +135,12 @@ def tell_pages() -> None:
         print(f"penstock: the producer can be watched at {url}", file=sys.stderr)
 
 
-def parse_option(text: str) -> tuple[str, str]:
-    """Split NAME=VALUE."""
+def parse_option(text: str, example: str = "linger.ms=20") -> tuple[str, str]:
+    """Split NAME=VALUE; an error has the example."""
     name, separator, value = text.partition("=")
     if not separator or not name.strip():
         # What was written is not shown: it may be a password behind the wrong separator.
-        raise argparse.ArgumentTypeError("it must be NAME=VALUE, for example linger.ms=20")
+        raise argparse.ArgumentTypeError(f"it must be NAME=VALUE, for example {example}")
     return name.strip(), value
 
 
@@ -199,13 +199,14 @@ def read_config_file(path: Path) -> PlacedOptions:
     Raises:
         ConfigError: it cannot be read.
     """
-    from penstock.config.input import PlacedOptions, place_in_file
+    from penstock.config.input import PlacedOptions, place_in_file, unreadable
     from penstock.config.properties import parse_properties, read_properties
 
     try:
         text = read_properties(str(path))
     except (OSError, ValueError) as error:  # ValueError: not UTF-8
-        raise ConfigError(f"cannot read the properties file {str(path)!r}: {error}") from error
+        # One about UTF-8 holds all that was read.
+        raise unreadable(str(path), error) from (error if isinstance(error, OSError) else None)
     options = PlacedOptions({})
     for found in parse_properties(text, repr(str(path))):
         options[found.name] = found.value

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import argparse
 import difflib
-from collections.abc import Iterable
+import sys
+from collections.abc import Iterable, Sequence
 from typing import Any, NoReturn
 
 from penstock._escaping import escaped
+from penstock._redaction import redacted
 
 EXIT_USAGE = 2
 
@@ -26,6 +28,7 @@ class CommandParser(argparse.ArgumentParser):
         if self._within:
             return super().parse_known_args(args, namespace)
         if self._subparsers is not None:
+            self._check_before_command(sys.argv[1:] if args is None else list(args))
             parsed, unknown = super().parse_known_args(args, namespace)
         else:
             self._within = True
@@ -39,8 +42,23 @@ class CommandParser(argparse.ArgumentParser):
         return parsed, unknown
 
     def error(self, message: str) -> NoReturn:
-        """Tell a wrong command line in one line, without the usage, and end with the exit code 2."""
-        self.exit(EXIT_USAGE, f"{self.prog}: error: {escaped(message)} (see '{self.prog} --help')\n")
+        """Tell a wrong command line in one line, without the usage and its secrets, and end with the exit code 2."""
+        self.exit(
+            EXIT_USAGE, f"{self.prog}: error: {escaped(redacted(message))} (see '{self.prog} --help')\n"
+        )
+
+    def _check_before_command(self, given: Sequence[str]) -> None:
+        """Refuse an unknown option before the command's name: its value would be taken for that name."""
+        for number, argument in enumerate(given, 1):
+            if not argument.startswith("-") or argument in ("-", "--"):
+                return
+            name = argument.partition("=")[0]
+            if name in self._option_string_actions or self._get_option_tuples(name):
+                continue
+            meant = self._meant([argument])
+            if not meant and not all(other.startswith("-") for other in given[number:]):
+                meant = "; write the options of a command behind its name"
+            self.error(f"unrecognized arguments: {argument}{meant}")
 
     def _meant(self, unknown: Iterable[str]) -> str:
         """The option that a misspelled one is most like, as a question; empty when there is none."""

@@ -13,6 +13,7 @@ import sys
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -61,7 +62,7 @@ def add_parser(subparsers: SubParsers) -> None:
         metavar="NAME=VALUE",
         action="append",
         default=[],
-        type=parse_option,
+        type=partial(parse_option, example="servers=broker:9092"),
         help="a value for ${NAME} in the definition; may be repeated",
     )
     parser.add_argument(
@@ -135,6 +136,9 @@ def _run(args: argparse.Namespace) -> int:
         )
     if args.report is not None and not args.report.absolute().parent.is_dir():
         print(f"penstock run: --report: there is no folder {str(args.report.parent)!r}", file=sys.stderr)
+        return EXIT_BAD_DEFINITION
+    if args.report is not None and args.report.is_dir():
+        print(f"penstock run: --report: {str(args.report)!r} is a folder; name a file in it", file=sys.stderr)
         return EXIT_BAD_DEFINITION
     with quiet_network():
         check_sink(pipeline, from_here=not args.dry_run and is_driver_here(pipeline))

@@ -17,6 +17,7 @@ from urllib.parse import SplitResult, urlencode, urlsplit
 
 from penstock._counted import counted
 from penstock._escaping import escaped
+from penstock._redaction import redacted
 from penstock.cli.options import CommandError, UsageError
 
 if TYPE_CHECKING:
@@ -200,7 +201,9 @@ def _split(url: str) -> SplitResult:
             return split
     except ValueError:
         pass  # of a port or an IPv6 address
-    raise UsageError(f"{url} is no address of a page: HOST:PORT, http://HOST:PORT/ or https://HOST/ is one")
+    raise UsageError(
+        f"{redacted(url)} is no address of a page: HOST:PORT, http://HOST:PORT/ or https://HOST/ is one"
+    )
 
 
 def look(place: Place, width: int) -> list[str]:
@@ -231,8 +234,8 @@ def _understood(place: Place) -> Iterator[None]:
 
 def _no_page(place: Place, why: str) -> CommandError:
     return CommandError(
-        f"what answers at {place.url} is no glass box, or that of another version of Penstock ({why[:_MOST_SHOWN]}); "
-        "`penstock top` lists your pages, and a browser shows those of every version"
+        f"what answers at {_page(place)} is no glass box, or that of another version of Penstock "
+        f"({why[:_MOST_SHOWN]}); `penstock top` lists your pages, and a browser shows those of every version"
     )
 
 
@@ -247,8 +250,8 @@ def _there_before(place: Place) -> Iterator[None]:
         yield
     except _NobodyAnswersError as error:
         raise CommandError(
-            f"the page at {place.url} does not answer any more: its process has ended, or has closed its last producer "
-            f"({error.__cause__})"
+            f"the page at {_page(place)} does not answer any more: its process has ended, or has closed its last "
+            f"producer ({error.__cause__})"
         ) from error
 
 
@@ -278,12 +281,12 @@ def ask(place: Place, path: str = "/api/state") -> bytes:
         ValueError,
     ) as error:  # ValueError: of a name that is no host's
         raise _NobodyAnswersError(
-            f"no page answers at {place.url}: {error}; `penstock top` lists those that there are"
+            f"no page answers at {_page(place)}: {error}; `penstock top` lists those that there are"
         ) from error
     if answer.status == http.client.UNAUTHORIZED:
-        raise CommandError(f"the page at {place.url} needs its token in {_TOKEN_VARIABLE}")
+        raise CommandError(f"the page at {_page(place)} needs its token in {_TOKEN_VARIABLE}")
     if answer.status == http.client.NOT_FOUND and path.startswith(_FOLLOW):
-        raise _ProducerEnded(f"the producer at {place.url} was closed")
+        raise _ProducerEnded(f"the producer at {_page(place)} was closed")
     if answer.status != http.client.OK:
         raise _no_page(place, f"status {answer.status}")
     if len(body) > _MOST_BYTES:
@@ -303,7 +306,7 @@ def _headers(place: Place) -> dict[str, str]:
         if any(each in "\r\n" or each > "\xff" for each in place.token):
             # Here, because the library's error quotes the header.
             raise CommandError(
-                f"the token for {place.url} has a character that cannot be sent, for example a line break; see "
+                f"the token for {_page(place)} has a character that cannot be sent, for example a line break; see "
                 f"{_TOKEN_VARIABLE}"
             )
         headers["Authorization"] = f"Bearer {place.token}"
@@ -411,7 +414,7 @@ def _ask_for(place: Place, topic: str, key: str | None, asked: dict[int, _Asked]
         with _understood(place):
             question.number = int(json.loads(body)["followed"])
     if not asked:
-        raise CommandError(f"the process at {place.url} has no producer now")
+        raise CommandError(f"the process at {_page(place)} has no producer now")
 
 
 def _is_overtaken(state: Mapping[str, Any], asked: Mapping[int, _Asked]) -> bool:

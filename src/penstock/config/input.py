@@ -189,6 +189,13 @@ def place_in_file(path: str, line: int) -> str:
     return f" (line {line} of {path!r})"
 
 
+def unreadable(path: str, error: OSError | ValueError, hint: str = "") -> ConfigError:
+    """The error for a properties file that cannot be read."""
+    # The text of an OSError has the path again.
+    why = (error.strerror or error) if isinstance(error, OSError) else error
+    return ConfigError(f"cannot read the properties file {path!r}: {why}{hint}")
+
+
 def _from_file(path: str, unknown: list[UnknownName]) -> Iterator[_Given]:
     # Clients without a file need none of it.
     from penstock.config.properties import parse_properties, read_properties
@@ -196,9 +203,8 @@ def _from_file(path: str, unknown: list[UnknownName]) -> Iterator[_Given]:
     try:
         text = read_properties(path)
     except (OSError, ValueError) as error:  # ValueError: not UTF-8, or a path that cannot be one
-        # The text of an OSError has the path again. An error about UTF-8 holds all that was read.
-        why = (error.strerror or error) if isinstance(error, OSError) else error
-        raise ConfigError(f"cannot read the properties file {path!r}: {why}{addresses_hint(path)}") from (
+        # An error about UTF-8 holds all that was read.
+        raise unreadable(path, error, addresses_hint(path)) from (
             error if isinstance(error, OSError) else None
         )
     for prop in parse_properties(text, repr(path)):

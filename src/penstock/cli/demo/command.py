@@ -177,8 +177,15 @@ def verdict(outcome: Outcome) -> str:
 
 def _check_report(path: Path | None) -> None:
     """Say it now, and not after a minute, that the page cannot be written."""
-    if path is not None and (path.is_dir() or not os.access(path.absolute().parent, os.W_OK)):
-        raise UsageError(f"--report {path}: there is no folder {path.absolute().parent} to write it to")
+    if path is None:
+        return
+    folder = path.absolute().parent
+    if path.is_dir():
+        raise UsageError(f"--report {path}: it is a folder; name a file in it")
+    if not folder.is_dir():
+        raise UsageError(f"--report {path}: there is no folder {folder} to write it to")
+    if not os.access(folder, os.W_OK):
+        raise UsageError(f"--report {path}: this user may not write to the folder {folder}")
 
 
 def _write_report(path: Path | None, outcome: Outcome) -> Path:

@@ -28,8 +28,7 @@ class TlsSettings:
         trust_pem: `ssl.truststore.certificates`: trusted certificates as PEM text.
         trust_password: `ssl.truststore.password`.
         trust_type: `ssl.truststore.type`, as it was given: JKS, PKCS12 or PEM. Files are distinguished by what they
-        hold,
-            and must fit it; as in Java JKS and PKCS12 mean either of the two.
+            hold, and must fit it; as in Java JKS and PKCS12 mean either of the two.
         key_location: `ssl.key.location`: a PEM file with the private key.
         certificate_location: `ssl.certificate.location`: a PEM file with the client's certificate and its chain. It may
             hold the key as well, then key_location is None.
