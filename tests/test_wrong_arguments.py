@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import decimal
 import enum
-import re
 from collections.abc import Callable, Iterator
 from typing import Any
 

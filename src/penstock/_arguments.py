@@ -11,7 +11,6 @@ import re
 from collections.abc import Iterable
 from typing import Any, Final
 
-_LARGEST_MS: Final = 2**63 - 1
 _MAX_TEXT_BYTES = 32_767  # the length of a text is a 16-bit number in most requests
 # What a topic's name may be, for errors.
 TOPIC_RULE: Final = (
