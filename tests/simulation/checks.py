@@ -175,21 +175,26 @@ def check_places(ledger: Ledger, found: Found) -> Iterator[str]:
                     yield f"{entry} is in {place}, and {first}, with the same key, in partition {partition}"
 
 
-def check_order(plan: Plan, ledger: Ledger, found: Found, late: bool) -> Iterator[str]:
+def check_order(plan: Plan, ledger: Ledger, found: Found, late: bool, loses: bool) -> Iterator[str]:
     """In each partition the records of one sender are in the order in which it sent them.
 
     Args:
         late: requests of cut connections arrived late. Without sequence numbers one of a record that has failed comes
-            behind what was sent after it.
+            behind what was sent after it; so does one of a record that was acknowledged with acks=1, and then lost.
+        loses: records that were acknowledged with acks=1 may be lost.
     """
     if not plan.ordered or plan.acks == "0":
         return
     last: dict[tuple[int, TopicPartition], tuple[int, Entry]] = {}
     only_acknowledged = late and plan.mode == PLAIN
+    may_be_lost = only_acknowledged and loses and plan.acks == "1"
     for entry in ledger.entries:
         if only_acknowledged and not entry.acknowledged:
             continue
-        for partition, offset in found.get(entry.number, [])[:1]:
+        places = found.get(entry.number, [])
+        if may_be_lost and (TopicPartition(entry.topic, entry.partition), entry.offset) not in places:
+            continue
+        for partition, offset in places[:1]:
             before = last.get((entry.sender, partition))
             if before is not None and before[0] > offset:
                 yield f"{entry} is at {partition} {offset}, before {before[1]} which is at {before[0]}"

@@ -359,7 +359,7 @@ class Simulation:
         problems += checks.check_identities(plan, self.cluster)
         problems += checks.check_log(plan, ledger, found, self.chaos.loses)
         problems += checks.check_places(ledger, found)
-        problems += checks.check_order(plan, ledger, found, self.world.late_arrivals > 0)
+        problems += checks.check_order(plan, ledger, found, self.world.late_arrivals > 0, self.chaos.loses)
         problems += checks.check_transactions(plan, self.cluster, ledger, found)
         if self.traced:
             for problem in problems:

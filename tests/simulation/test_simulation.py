@@ -9,6 +9,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -17,8 +18,10 @@ from penstock.network.handshake import ApiVersionsHandshake
 from penstock.network.old_brokers import OpeningMode
 from penstock.network.states import READY, REAUTHENTICATING
 from penstock.producer.guarantee.idempotent import IdempotentGate
+from penstock.types import TopicPartition
 from simulation.bugs import BUGS
-from simulation.plan import RECORDS_WANTED
+from simulation.checks import check_order
+from simulation.plan import PLAIN, RECORDS_WANTED
 from simulation.run import simulate
 
 pytestmark = pytest.mark.slow
@@ -113,6 +116,28 @@ def test_a_request_that_is_written_while_the_client_authenticates_anew_is_found(
         problem for seed in range(FIRST, FIRST + 20) for problem in simulate(seed, guarded=True).problems
     ]
     assert any("while it waits for SASL" in problem for problem in problems)
+
+
+def test_a_record_that_was_lost_after_acks_1_and_comes_late_is_not_out_of_order():
+    """Its broker lost it with the log of a leader that failed, and then got what a cut connection still held."""
+    report = simulate(667668510, traced=True)
+    assert any("a request (API 0) of a cut connection reaches" in line for line in report.trace)
+    assert not report.problems
+
+
+@pytest.mark.parametrize(("at", "out_of_order"), [(7, True), (8, False)])
+def test_only_the_place_that_was_acknowledged_counts_where_records_come_late(at, out_of_order):
+    first, second = (
+        SimpleNamespace(number=number, sender=1, acknowledged=True, topic="a", partition=0, offset=offset)
+        for number, offset in ((0, at), (1, 3))
+    )
+    place = TopicPartition("a", 0)
+    plan = SimpleNamespace(ordered=True, acks="1", mode=PLAIN)
+    found = {0: [(place, 7)], 1: [(place, 3)]}
+    ledger = SimpleNamespace(entries=[first, second])
+    assert bool(list(check_order(plan, ledger, found, late=True, loses=True))) is out_of_order
+    assert list(check_order(plan, ledger, found, late=True, loses=False))
+    assert list(check_order(plan, ledger, found, late=False, loses=True))
 
 
 @pytest.mark.parametrize("seed", [FIRST, FIRST + 1, FIRST + 2])
