@@ -233,6 +233,23 @@ def test_a_cluster_that_this_process_has_found_is_waited_for(monkeypatch: pytest
     assert looks.patience == [8.0, 120.0]
 
 
+def test_a_long_wait_is_logged_while_it_lasts(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(reach, "PATIENCE_SECONDS", 0.1)
+    monkeypatch.setattr(cluster_check, "FOUND_PATIENCE_SECONDS", 1.5)
+    with pytest.raises(KafkaError):
+        check_cluster(streaming(None))
+    assert "penstock.spark" not in {record.name for record in caplog.records}  # a mistake is told soon
+    cluster_check._seen[NOBODY_LISTENS, "orders"] = -1000.0
+    with pytest.raises(KafkaError):
+        check_cluster(streaming(None))
+    (told,) = [record for record in caplog.records if record.name == "penstock.spark"]
+    assert told.getMessage() == (
+        "Kafka at 127.0.0.1:1 does not answer yet. It has answered before, so the driver waits for it for 1.5 s in all"
+    )
+
+
 @pytest.mark.parametrize("prefix", ["", "file:", "file://"])
 @pytest.mark.parametrize(("committed", "patience"), [(["0", ".0.crc"], 120.0), ([], 8.0), ([".0.crc"], 8.0)])
 def test_a_new_process_knows_from_the_checkpoint_that_the_query_has_written(

@@ -11,9 +11,11 @@ log.
 
 from __future__ import annotations
 
+import logging
+import threading
 import time
-from collections.abc import Callable
-from contextlib import AbstractContextManager, ExitStack
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
 from typing import Final
 from urllib.parse import unquote, urlsplit
@@ -30,6 +32,8 @@ from penstock.errors import (
     TopicAuthorizationError,
 )
 from penstock.spark.options import KAFKA_PREFIX, SAME_EVERYWHERE, SinkOptions
+
+_logger = logging.getLogger("penstock.spark")
 
 # A streaming query is planned for each micro-batch: not each of them needs a check.
 _GOOD_FOR_SECONDS: Final = 60.0
@@ -131,7 +135,7 @@ def _check(
 ) -> None:
     check = TopicCheck(topics)
     try:
-        with ExitStack() as stack:
+        with ExitStack() as stack, _long_wait_is_logged(options.servers, seconds):
             check.run(_opened(stack, options, client), seconds)
     except (TopicAuthorizationError, ConfigError):
         raise
@@ -155,6 +159,29 @@ def _check(
         if is_answer(error):
             raise _told(f"Kafka at {options.servers} refuses what the driver asks: {error}", error) from None
         raise _NoAnswerError(_unreachable(options, error, seconds)) from None
+
+
+@contextmanager
+def _long_wait_is_logged(servers: str, seconds: float) -> Iterator[None]:
+    """Log once that no answer has come yet, where the wait goes on for longer than a mistake is waited for."""
+    if seconds <= reach.PATIENCE_SECONDS:
+        yield
+        return
+    timer = threading.Timer(
+        reach.PATIENCE_SECONDS,
+        _logger.warning,
+        (
+            "Kafka at %s does not answer yet. It has answered before, so the driver waits for it for %g s in all",
+            servers,
+            seconds,
+        ),
+    )
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
 
 
 def _opened(

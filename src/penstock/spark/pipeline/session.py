@@ -7,6 +7,7 @@ import os
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from penstock._extras import how_to_install
@@ -27,6 +28,16 @@ _REDACTION = "spark.redaction.regex"
 # What the start of Spark's JVM needs to be told.
 _AT_START = ("spark.driver.", "spark.jars", "spark.submit.")
 _INSTALL = f"PySpark is not installed: {how_to_install('spark', 'pyspark', 'pyarrow')}"
+
+
+def require_pyspark() -> None:
+    """Refuse to go on without PySpark, before anything else takes its time.
+
+    Raises:
+        PipelineError: it is not installed.
+    """
+    if find_spec("pyspark") is None:
+        raise PipelineError(_INSTALL)
 
 
 @contextmanager
