@@ -11,6 +11,7 @@ import pytest
 from penstock._json_fields import Fields
 from penstock.cli import main as cli
 from penstock.cli.run import summary_lines, watched
+from penstock.spark.pipeline import session
 from penstock.spark.pipeline.check import load_pipeline
 from penstock.spark.pipeline.stats import BatchCounts, RunStats
 
@@ -64,6 +65,22 @@ def test_a_report_that_could_not_be_written_is_refused_at_once(
     assert "--report: there is no folder" in capsys.readouterr().err
     assert cli.main(["run", str(path), "--report", str(tmp_path)]) == 2
     assert f"--report: {str(tmp_path)!r} is a folder; name a file in it" in capsys.readouterr().err
+    with pytest.raises(SystemExit) as ended:
+        cli.main(["run", str(path), "--report", f"{tmp_path}/gone/"])
+    assert ended.value.code == 2
+    assert f"'{tmp_path}/gone/' is the name of a folder; name a file in it" in capsys.readouterr().err
+
+
+def test_without_pyspark_it_is_said_before_a_broker_is_waited_for(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "p.toml"
+    path.write_text(
+        "source.sql = 'SELECT 1'\nsink.topic = 't'\nsink.options.kafka.bootstrap.servers = '127.0.0.1:1'\n"
+    )
+    monkeypatch.setattr(session, "find_spec", lambda name: None)
+    assert cli.main(["run", str(path)]) == 1
+    assert "PySpark is not installed: pip install" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("name", ["kafka.glass.box", "kafka.glass_box", "Kafka.Glass.Box"])

@@ -220,7 +220,7 @@ def test_a_page_that_cannot_be_written_is_told_before_anything_starts(
     assert main(["demo", "--report", str(tmp_path / "nowhere" / "page.html")]) == 2
     assert "there is no folder" in capsys.readouterr().err
     assert main(["demo", "--report", str(tmp_path)]) == 2
-    assert f"--report {tmp_path}: it is a folder; name a file in it" in capsys.readouterr().err
+    assert f"--report: {str(tmp_path)!r} is a folder; name a file in it" in capsys.readouterr().err
 
 
 def test_without_spark_it_says_what_to_install(

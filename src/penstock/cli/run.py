@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 from penstock._redaction import is_secret_name
 from penstock.cli.options import WATCH_ADDRESS, parse_option
 from penstock.cli.reach import quiet_network
+from penstock.cli.values import file_name, why_no_report
 from penstock.errors import ExpectationFailedError, PipelineDefinitionError
 
 if TYPE_CHECKING:
@@ -71,7 +72,7 @@ def add_parser(subparsers: SubParsers) -> None:
         help="show the resolved plan, the schema and ten sample records; write nothing",
     )
     parser.add_argument(
-        "--report", metavar="FILE", type=Path, help="write an HTML page about the run, with charts"
+        "--report", metavar="FILE", type=file_name, help="write an HTML page about the run, with charts"
     )
     parser.add_argument("--quiet", action="store_true", help="show nothing while it runs")
     parser.add_argument(
@@ -117,7 +118,12 @@ def watched(options: Mapping[str, str]) -> dict[str, str]:
 
 def _run(args: argparse.Namespace) -> int:
     from penstock.spark.pipeline.check import load_pipeline
-    from penstock.spark.pipeline.session import is_driver_here, pipeline_session, silence_query_errors
+    from penstock.spark.pipeline.session import (
+        is_driver_here,
+        pipeline_session,
+        require_pyspark,
+        silence_query_errors,
+    )
     from penstock.spark.pipeline.sink import check_sink
 
     for name, _ in args.variables:
@@ -134,12 +140,10 @@ def _run(args: argparse.Namespace) -> int:
             "penstock run: while records are sent, `penstock top` lists the pages of Spark's workers",
             file=sys.stderr,
         )
-    if args.report is not None and not args.report.absolute().parent.is_dir():
-        print(f"penstock run: --report: there is no folder {str(args.report.parent)!r}", file=sys.stderr)
+    if (trouble := why_no_report(args.report)) is not None:
+        print(f"penstock run: --report: {trouble}", file=sys.stderr)
         return EXIT_BAD_DEFINITION
-    if args.report is not None and args.report.is_dir():
-        print(f"penstock run: --report: {str(args.report)!r} is a folder; name a file in it", file=sys.stderr)
-        return EXIT_BAD_DEFINITION
+    require_pyspark()
     with quiet_network():
         check_sink(pipeline, from_here=not args.dry_run and is_driver_here(pipeline))
     verbose = bool(getattr(args, "debug", False))

@@ -25,6 +25,7 @@ from penstock.cli.demo.orders import Order
 from penstock.cli.demo.report import Outcome, RunLog, report_page
 from penstock.cli.demo.run import PIPELINE, PipelineRun
 from penstock.cli.options import CommandError, UsageError
+from penstock.cli.values import file_name, why_no_report
 from penstock.control import create_topic
 from penstock.devbroker import DevBrokerError, DevCluster, kafka_jars
 from penstock.devbroker.settings import KAFKA_VERSION
@@ -72,7 +73,10 @@ def add_parser(subparsers: SubParsers) -> None:
         help="write at least once instead, with the same kills, and see the duplicates",
     )
     parser.add_argument(
-        "--report", type=Path, metavar="FILE", help="where to write the report page (default: a new file)"
+        "--report",
+        type=file_name,
+        metavar="FILE",
+        help="where to write the report page (default: a new file)",
     )
     parser.add_argument(
         "--keep", action="store_true", help="keep the broker up afterwards, until Ctrl-C, to look around"
@@ -177,15 +181,8 @@ def verdict(outcome: Outcome) -> str:
 
 def _check_report(path: Path | None) -> None:
     """Say it now, and not after a minute, that the page cannot be written."""
-    if path is None:
-        return
-    folder = path.absolute().parent
-    if path.is_dir():
-        raise UsageError(f"--report {path}: it is a folder; name a file in it")
-    if not folder.is_dir():
-        raise UsageError(f"--report {path}: there is no folder {folder} to write it to")
-    if not os.access(folder, os.W_OK):
-        raise UsageError(f"--report {path}: this user may not write to the folder {folder}")
+    if (trouble := why_no_report(path)) is not None:
+        raise UsageError(f"--report: {trouble}")
 
 
 def _write_report(path: Path | None, outcome: Outcome) -> Path:
