@@ -225,7 +225,7 @@ wheels: setup $(WHEELS_STAMP) ## build the wheels of a release into dist/ and tr
 
 # The newest packages that pip finds, as a user gets them; about 1 GB below the folder for temporary files, most of it Spark.
 .PHONY: test-install
-test-install: setup need-java ## install the wheel with each extra into clean environments, and follow start and tutorial there; EXTRAS='arrow pages' for some
+test-install: setup need-java ## install the wheel with each extra into clean environments, and follow start and tutorial there; needs libkrb5-dev; EXTRAS='arrow pages' for some
 	$(PY) tools/try_install.py $(EXTRAS)
 
 ##@ Measure and write

@@ -15,10 +15,12 @@ what they say that a program prints.
 from __future__ import annotations
 
 import argparse
+import shutil
 import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from types import ModuleType
@@ -223,12 +225,25 @@ def _snippet_reader() -> ModuleType:
     return module
 
 
+def check_machine(asked: Sequence[str]) -> None:
+    """Say at once what is missing on this machine, and not after half of the extras.
+
+    Raises:
+        pythons.PythonsError: the headers of Kerberos are missing, with which pip builds gssapi.
+    """
+    if "gssapi" in asked and shutil.which("krb5-config") is None:
+        raise pythons.PythonsError(
+            "the extra gssapi is built from source, and krb5-config is missing: install Debian's package libkrb5-dev"
+        )
+
+
 def main() -> int:
     """Try what is asked for; 0 when all of it works."""
     parser = argparse.ArgumentParser(description="Install the wheel as users do.")
     parser.add_argument("what", nargs="*", choices=[*USES, "pages", []], help="default: all")
     asked = parser.parse_args().what or [*USES, "pages"]
     try:
+        check_machine(asked)
         with tempfile.TemporaryDirectory(prefix="penstock-install-") as folder:
             wheel = the_wheel(Path(folder))
             lines = [f"{wheel.name}:"]
