@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import ast
+import asyncio
 import json
 import re
 import runpy
@@ -11,13 +12,14 @@ import tomllib
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from fix_patience import why_it_waited
 from fix_snippets import DOCS, ROOT
 
 import penstock
-from penstock import Producer, errors
+from penstock import AsyncProducer, Producer, errors
 from penstock.cli.main import build_parser
 from penstock.error_codes import ErrorCode
 from penstock.errors import KafkaError
@@ -25,6 +27,8 @@ from penstock.testing import FakeKafka, MockProducer
 
 PAGES = sorted(path.relative_to(DOCS).as_posix().removesuffix(".md") for path in DOCS.rglob("*.md"))
 _TOCTREE = re.compile(r"^```\{toctree\}\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+# A text that has backticks itself stands between two of them on each side.
+_CODE_SPAN = re.compile(r"(?<!`)(`+)(?!`)(.+?)(?<!`)\1(?!`)")
 
 
 def listed() -> list[str]:
@@ -102,7 +106,7 @@ def texts_of_the_code() -> str:
 def shown_texts() -> list[str]:
     page = (DOCS / "troubleshooting.md").read_text(encoding="utf-8")
     headings = [line for line in page.splitlines() if line.startswith("### ")]
-    return [text for line in headings for text in re.findall(r"`([^`]+)`", line)]
+    return [text.strip() for line in headings for _, text in _CODE_SPAN.findall(line)]
 
 
 @pytest.fixture(scope="module")
@@ -141,6 +145,14 @@ def with_tls(listener: str, **client: str) -> None:
             producer.send("orders", b"1").result(20)
 
 
+def forgotten() -> None:
+    with FakeKafka(topics={"orders": 1}) as kafka:
+        producer = AsyncProducer(kafka.client_options())
+        with pytest.warns(ResourceWarning) as caught:
+            del producer
+    raise KafkaError("; ".join(str(each.message) for each in caught))
+
+
 # Texts that are put together: what makes the code say them.
 PROVOKED = {
     "cannot connect to bootstrap server ...: connection refused": to_nobody,
@@ -148,6 +160,7 @@ PROVOKED = {
     "the record for topic ... takes up to ... bytes, more than max.request.size allows": large_value,
     "none of the bootstrap.servers can be resolved": to_no_name,
     "the producer is closed": after_the_end,
+    "was forgotten without aclose()": forgotten,
     "the peer closed the connection during the TLS handshake": partial(
         with_tls, "PLAINTEXT", **{"security.protocol": "SSL"}
     ),
@@ -169,6 +182,9 @@ OF_OTHERS = {
     "send() takes ... positional arguments",
     "object of type 'Producer' has no len()",
     "'str' object has no attribute 'code'",
+    "cannot import name 'Consumer' from 'penstock'",
+    "was never awaited",
+    "'coroutine' object has no attribute 'result'",
 }
 
 
@@ -190,6 +206,45 @@ def test_an_error_text_is_one_that_the_code_has(text: str, code: str) -> None:
         parts = [part.strip(" :") for part in re.split(r"\.\.\.|'\w+'", text)]
         assert any(parts)
         assert [part for part in parts if part and part not in code] == []
+
+
+def test_names_that_the_page_says_cannot_be_imported_cannot_be() -> None:
+    shown = [text for text in shown_texts() if text.startswith("cannot import name")]
+    assert len(shown) == 2
+    for text in shown:
+        name = text.split("'")[1]
+        with pytest.raises(ImportError, match=re.escape(text)):
+            exec(f"from penstock import {name}", {})
+
+
+def test_a_call_that_is_not_awaited_sends_nothing_and_gets_the_texts_of_the_page() -> None:
+    never_awaited, no_result = "was never awaited", "'coroutine' object has no attribute 'result'"
+    assert {never_awaited, no_result} <= set(shown_texts())
+    with FakeKafka(topics={"orders": 1}) as kafka:
+        producer = AsyncProducer(kafka.client_options())
+        coroutine: Any = producer.send("orders", b"1")
+        with pytest.raises(AttributeError, match=re.escape(no_result)):
+            coroutine.result()
+        coroutine.close()
+        coroutine = producer.send("orders", b"2")
+        with pytest.warns(RuntimeWarning, match=never_awaited):
+            del coroutine
+        asyncio.run(producer.aclose())
+        assert kafka.records("orders") == []
+
+
+@pytest.mark.parametrize(
+    ("more", "shown"),
+    [
+        (1, "send() takes topic, value and key by position, and nothing else; write headers=..."),
+        (2, "send() takes ... positional arguments"),
+    ],
+)
+def test_arguments_by_position_get_the_text_of_the_page(more: int, shown: str) -> None:
+    assert shown in shown_texts()
+    send: Any = MockProducer().send
+    with pytest.raises(TypeError, match=".*".join(map(re.escape, shown.split("...")))):
+        send("orders", b"1", b"key", *["header"] * more)
 
 
 def test_there_are_many_texts() -> None:
