@@ -30,7 +30,7 @@ examples:
   penstock top 127.0.0.1:8400         what that process does, until Ctrl-C
   penstock top 4711 --once            the same of process 4711, one look
   penstock top 4711 --follow orders   the way of the next record of that topic, with times
-  PENSTOCK_GLASS_BOX=127.0.0.1:0 python shop.py     gives a program a page without changing it
+  PENSTOCK_GLASS_BOX=127.0.0.1:0 python my_program.py     gives a program a page without changing it
 
 A page that needs a token and is not yours: PENSTOCK_GLASS_BOX_TOKEN has it.
 """
