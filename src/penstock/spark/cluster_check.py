@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import unquote, urlsplit
 
+from penstock._locks import Latch
 from penstock.control import reach
 from penstock.control.client import ControlClient
 from penstock.control.reach import TopicCheck, is_answer, why_unreachable, why_unreached
@@ -167,21 +168,21 @@ def _long_wait_is_logged(servers: str, seconds: float) -> Iterator[None]:
     if seconds <= reach.PATIENCE_SECONDS:
         yield
         return
-    timer = threading.Timer(
-        reach.PATIENCE_SECONDS,
-        _logger.warning,
-        (
-            "Kafka at %s does not answer yet. It has answered before, so the driver waits for it for %g s in all",
-            servers,
-            seconds,
-        ),
-    )
-    timer.daemon = True
-    timer.start()
+    ended = Latch()
+
+    def log_later() -> None:
+        if not ended.wait(reach.PATIENCE_SECONDS):
+            _logger.warning(
+                "Kafka at %s does not answer yet. It has answered before, so the driver waits for it for %g s in all",
+                servers,
+                seconds,
+            )
+
+    threading.Thread(target=log_later, name="penstock-long-wait", daemon=True).start()
     try:
         yield
     finally:
-        timer.cancel()
+        ended.set()
 
 
 def _opened(
