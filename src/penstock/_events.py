@@ -144,6 +144,9 @@ class Event(Enum):
     SINK_TOPIC_WEAK = "A topic that decisions depend on has too few replicas."
     SINK_LISTING_INCOMPLETE = "A broker did not list its open transactions, which are left to the next time."
     SINK_CHECK_FAILED = "A task could not find out whether its batch is still wanted."
+    SPARK_CLUSTER_AWAITED = (
+        "No broker answers the driver yet; the cluster has answered before, so the driver waits."
+    )
     SPARK_BATCH_WRITTEN = "What the producers of all tasks did to write a batch."
     SPARK_NUMBERS_UNREADABLE = (
         "What a producer of a task, or the sink, says of its work cannot be read; its rows are written."

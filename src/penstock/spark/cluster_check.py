@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import unquote, urlsplit
 
+from penstock._events import Event, tell
 from penstock._locks import Latch
 from penstock.control import reach
 from penstock.control.client import ControlClient
@@ -172,7 +173,10 @@ def _long_wait_is_logged(servers: str, seconds: float) -> Iterator[None]:
 
     def log_later() -> None:
         if not ended.wait(reach.PATIENCE_SECONDS):
-            _logger.warning(
+            tell(
+                _logger,
+                logging.WARNING,
+                Event.SPARK_CLUSTER_AWAITED,
                 "Kafka at %s does not answer yet. It has answered before, so the driver waits for it for %g s in all",
                 servers,
                 seconds,
