@@ -576,14 +576,20 @@ def test_an_error_while_one_fails_keeps_no_other_from_failing_at_the_end():
     assert [type(delivery.exception(0)) for delivery in deliveries] == [ProducerClosedError] * 3
 
 
-def test_one_that_comes_behind_the_end_of_the_io_thread_is_refused():
-    """Between its look and its place among those put aside, while nothing else waits: no turn would append it."""
+def ended_with_one_more() -> tuple[Rig, Any, Any]:
+    """A producer whose I/O thread has ended, what defers its records, and a record that comes after that."""
     rig = Rig()
     rig.know("t")
     later = rig.parts.send_path.later(ProducerRecord("t", b"late"), None)
     deferred = rig.parts.accumulator.deferred
     rig.parts.io_thread.initiate_close()
     rig.run_to_end()
+    return rig, deferred, later
+
+
+def test_one_that_comes_behind_the_end_of_the_io_thread_is_refused():
+    """Between its look and its place among those put aside, while nothing else waits: no turn would append it."""
+    _, deferred, later = ended_with_one_more()
     with pytest.raises(ProducerClosedError):
         deferred.put_aside(later, None, 1.0)
     assert deferred.all_appended().done
@@ -591,12 +597,7 @@ def test_one_that_comes_behind_the_end_of_the_io_thread_is_refused():
 
 
 def test_a_flush_that_has_seen_one_behind_the_end_of_the_io_thread_goes_on(monkeypatch):
-    rig = Rig()
-    rig.know("t")
-    later = rig.parts.send_path.later(ProducerRecord("t", b"late"), None)
-    deferred = rig.parts.accumulator.deferred
-    rig.parts.io_thread.initiate_close()
-    rig.run_to_end()
+    rig, deferred, later = ended_with_one_more()
     waits: list[Any] = []
     take = deferred._take
 

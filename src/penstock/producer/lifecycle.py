@@ -22,6 +22,7 @@ import warnings
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+from penstock._counted import counted
 from penstock._events import Event, tell, tell_error, working_for
 from penstock._last_calls import LastCalls
 from penstock._locks import forbid_reentry, new_lock
@@ -405,9 +406,9 @@ class Core:
             trouble = last_trouble(self.parts.io_thread.why_held_up())
             tell(
                 log, logging.WARNING, Event.NOT_CLOSED_AT_EXIT,
-                "%s was not closed before the program ended, and %d record%s given up%s. Call %s, or use the "
+                "%s was not closed before the program ended, and %s %s given up%s. Call %s, or use the "
                 "producer in %s.",
-                self._described(), left, " was" if left == 1 else "s were", trouble, self.wording.close,
+                self._described(), counted(left, "record"), "was" if left == 1 else "were", trouble, self.wording.close,
                 self.wording.block,
                 of=self.owner.events, records=left,
             )  # fmt: skip
@@ -437,7 +438,7 @@ def _try_take(starts: list[None]) -> bool:
 
 
 def _have(records: int) -> str:
-    return "1 record has" if records == 1 else f"{records} records have"
+    return f"{counted(records, 'record')} {'has' if records == 1 else 'have'}"
 
 
 def _work(io_thread: IOThread, ended: Ticket[None], at_end: list[Callable[[], None]]) -> None:
@@ -512,9 +513,9 @@ def _end_all(deadline: float) -> None:
             left = records_left()
             tell(
                 log, logging.WARNING, Event.NOT_CLOSED_AT_EXIT,
-                "%s was given up with %d record%s not delivered: its producer was forgotten without close() or "
+                "%s was given up with %s not delivered: its producer was forgotten without close() or "
                 "aclose()",
-                orphan.name, left, "" if left == 1 else "s",
+                orphan.name, counted(left, "record"),
                 records=left,
             )  # fmt: skip
 
