@@ -6,6 +6,10 @@ PYTHON ?= python3
 VENV := .venv
 PY := $(VENV)/bin/python
 PYTEST_ARGS ?=
+# The results of each run are kept under the name of its target; see tests/run_results.py.
+PYTEST := $(PY) -m pytest
+COMPILED = PENSTOCK_TEST_RUN=$@ PENSTOCK_EXPECT=compiled $(PYTEST)
+PURE = PENSTOCK_TEST_RUN=$@ PENSTOCK_PURE=1 PENSTOCK_EXPECT=pure $(PYTEST)
 # What takes longest is where the next minute is to be had.
 SLOWEST := --durations 12 --durations-min 3
 DEMO_TESTS := tests/integration/test_demo.py
@@ -56,12 +60,13 @@ demo: first-run need-java build-if-possible ## a Spark pipeline into a real Kafk
 .PHONY: test
 ifeq ($(PYTEST_ARGS),)
 test: build need-java ## the whole suite, compiled and without compiled modules
-	@$(PY) tools/side_by_side.py '$(MAKE) --no-print-directory test-broker test-simulation' \
+	@$(PY) tools/side_by_side.py --tests '$(MAKE) -k --no-print-directory test-broker test-simulation' \
 	  'nice -n 5 $(MAKE) --no-print-directory test-units' \
-	  'sh -c "nice -n 5 $(MAKE) --no-print-directory test-pure && $(MAKE) --no-print-directory test-demo"' \
-	  '$(MAKE) --no-print-directory test-spark test-outer'
+	  'sh -c "nice -n 5 $(MAKE) --no-print-directory test-pure; pure=$$?; $(MAKE) --no-print-directory test-demo && exit $$pure"' \
+	  '$(MAKE) -k --no-print-directory test-spark test-outer'
 else
-test: test-compiled test-pure
+test: build need-java
+	@$(PY) tools/side_by_side.py --tests '$(MAKE) -k --no-print-directory test-compiled test-pure'
 endif
 
 # The wheel is compiled on all cores, the others need one: side by side they take little more than the wheel.
@@ -74,43 +79,43 @@ check: setup ## everything that is not a test: style, types, layers, the wheel
 .PHONY: test-compiled
 test-compiled: build need-java ## the whole suite on the compiled modules
 	@echo '==> tests, compiled'
-	PENSTOCK_EXPECT=compiled $(PY) -m pytest $(PYTEST_ARGS)
+	$(COMPILED) $(PYTEST_ARGS)
 
 .PHONY: test-broker
 test-broker: build need-java ## of it, what needs a real Kafka, but no Spark
 	@echo '==> tests with a real Kafka, compiled'
-	PENSTOCK_EXPECT=compiled $(PY) -m pytest -m 'broker and not spark' $(SLOWEST) $(JAVA_TESTS) $(PYTEST_ARGS)
+	$(COMPILED) -m 'broker and not spark' $(SLOWEST) $(JAVA_TESTS) $(PYTEST_ARGS)
 
 .PHONY: test-spark
 test-spark: build need-java ## of it, what needs a real Spark, but for the demo
 	@echo '==> tests with a real Spark, compiled'
-	PENSTOCK_EXPECT=compiled $(PY) -m pytest -m spark $(SLOWEST) $(filter-out $(DEMO_TESTS),$(JAVA_TESTS)) \
+	$(COMPILED) -m spark $(SLOWEST) $(filter-out $(DEMO_TESTS),$(JAVA_TESTS)) \
 	  --ignore $(DEMO_TESTS) $(PYTEST_ARGS)
 
 .PHONY: test-demo
 test-demo: build need-java ## of it, small runs of the demo
 	@echo '==> small runs of the demo'
-	PENSTOCK_EXPECT=compiled $(PY) -m pytest -m spark $(DEMO_TESTS) $(SLOWEST) $(PYTEST_ARGS)
+	$(COMPILED) -m spark $(DEMO_TESTS) $(SLOWEST) $(PYTEST_ARGS)
 
 .PHONY: test-units
 test-units: build ## of it, what needs neither, but for the simulator, asyncio and security
 	@echo '==> tests without Kafka, compiled'
-	PENSTOCK_EXPECT=compiled $(PY) -m pytest -m 'not broker and not spark' --ignore tests/simulation \
+	$(COMPILED) -m 'not broker and not spark' --ignore tests/simulation \
 	  $(addprefix --ignore ,$(OUTER_TESTS)) $(SLOWEST) $(PYTEST_ARGS)
 
 .PHONY: test-outer
 test-outer: build ## of it, what needs neither, of asyncio and security
 	@echo '==> tests without Kafka of asyncio and security, compiled'
-	PENSTOCK_EXPECT=compiled $(PY) -m pytest -m 'not broker and not spark' $(OUTER_TESTS) $(SLOWEST) $(PYTEST_ARGS)
+	$(COMPILED) -m 'not broker and not spark' $(OUTER_TESTS) $(SLOWEST) $(PYTEST_ARGS)
 
 .PHONY: test-simulation
 test-simulation: build ## of it, short runs of the simulator
 	@echo '==> short runs of the simulator, compiled'
-	PENSTOCK_EXPECT=compiled $(PY) -m pytest tests/simulation $(SLOWEST) $(PYTEST_ARGS)
+	$(COMPILED) tests/simulation $(SLOWEST) $(PYTEST_ARGS)
 
 # What reads the tree, and runs nothing of it; and what runs no module that is compiled: once is enough.
 ONCE := $(addprefix --ignore tests/,test_requirements.py test_rooms.py test_named_codes.py test_error_texts.py \
-  test_design_docs.py test_site.py test_distribution.py test_redaction.py test_errors.py test_error_codes.py \
+  test_design_docs.py test_site.py test_distribution.py test_redaction.py test_errors.py test_error_codes.py test_failed_tests.py \
   config devbroker security/sasl security/oauth security/tls/test_safes.py \
   protocol/test_codec.py protocol/test_messages.py protocol/test_decoded_size.py protocol/test_releases.py)
 # Planted bugs run on the Python sources in either run, where they are in compiled classes.
@@ -118,11 +123,11 @@ ONCE += --deselect tests/simulation/test_simulation.py::test_a_planted_bug_is_fo
 
 # Neither the broker's behaviour nor the sink's protocol depends on our implementation: the pure run repeats only the
 # core of the tests with a broker, and leaves out those of the sink.
+NOT_PURE := --ignore tests/sink --ignore tests/spark --ignore tests/simulation/sink $(ONCE)
 .PHONY: test-pure
 test-pure: setup need-java ## the suite on the Python sources
 	@echo '==> tests, pure'
-	PENSTOCK_PURE=1 PENSTOCK_EXPECT=pure $(PY) -m pytest -m '(not broker or core) and not spark' \
-	  --ignore tests/sink --ignore tests/spark --ignore tests/simulation/sink $(ONCE) $(PYTEST_ARGS)
+	$(PURE) -m '(not broker or core) and not spark' $(NOT_PURE) $(PYTEST_ARGS)
 
 ##@ Parts of make check
 
@@ -150,6 +155,12 @@ wheel: setup ## build the wheel and try it in a clean environment, away from the
 .PHONY: test-long
 test-long: build need-java ## all of these, about two hours, and one table; LONG='fuzz chaos' for some
 	$(PY) tools/long_tests.py $(LONG)
+
+# The seed of a run decides its order; a failure is printed with what repeats it.
+.PHONY: test-flaky
+test-flaky: build ## tests without Kafka again and again beside busy processes; RUNS=200000 or ROUNDS=50 in all, MINUTES=60 of a call, FOLDERS='tests/aio ...'
+	$(PY) tools/flaky.py $(if $(ROUNDS),--rounds $(ROUNDS)) $(if $(RUNS),--runs $(RUNS)) \
+	  $(if $(MINUTES),--minutes $(MINUTES)) $(if $(FOLDERS),--folders $(FOLDERS)) -- $(NOT_PURE)
 
 # Each older Spark is a download of about 450 MB, once; that of .venv is tested by `make test` too.
 .PHONY: test-spark-matrix

@@ -27,7 +27,15 @@ JAVA_MARKERS = ("broker", "spark")
 lifecycle.FORCED_END_SECONDS = 60.0
 
 # Fixtures live in files by topic.
-pytest_plugins = ["quick_java", "fix_broker", "fix_devbroker", "fix_secrets", "fix_security", "fix_spark"]
+pytest_plugins = [
+    "quick_java",
+    "run_results",
+    "fix_broker",
+    "fix_devbroker",
+    "fix_secrets",
+    "fix_security",
+    "fix_spark",
+]
 
 
 def pytest_configure(config: pytest.Config) -> None:

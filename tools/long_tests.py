@@ -56,6 +56,11 @@ TARGETS = (
         ("simulate", "AWAITED=1", "SEEDS=10000"),
         "the producer in virtual time, used by tasks in event loops",
     ),
+    Target(
+        "test-flaky",
+        ("test-flaky", "MINUTES=30"),
+        "tests without Kafka again and again, beside busy processes",
+    ),
     Target("instructions", ("bench", "ONLY=instructions"), "instructions per record against their limit"),
     Target("docs", ("docs",), "the documentation site, where a warning is an error"),
     Target("fuzz", ("fuzz",), "answers of brokers and Arrow data that lie"),
