@@ -291,6 +291,39 @@ def test_a_decision_whose_marker_is_on_its_way_is_not_taken_for_a_lost_one() -> 
     assert log.view.done
 
 
+def run_of_which_the_marker_is_late() -> tuple[Log, Decision]:
+    own = replace(handle(0), transaction=replace(handle(0).transaction, transactional_id=f"ps.{RUN}.1.abc.0"))
+    planned = records.decide(Execution(1, 1), ("batch", 0), None, [own])
+    made, written = records.decision_records(RUN, planned, None)
+    log = Log().write(ONE_OFF).write(records.owner_record(RUN, OWNER), pid=7).end(7, commit=True)
+    return log.write(*written, pid=7), made
+
+
+@pytest.mark.parametrize("late", ["done", "forgotten"])
+def test_tombstones_win_over_a_decision_whose_marker_comes_after_them(late: str) -> None:
+    log, made = run_of_which_the_marker_is_late()
+    log.write(*records.done_records(RUN, made))
+    if late == "done":
+        log.end(7, commit=True)
+        assert log.contents.view(RUN).done
+    log.write(*records.forget_records(RUN, made.execution))
+    assert log.contents.sink_keys() == []
+    log.end(7, commit=True)
+    assert log.contents.sink_keys() == []
+    assert log.contents.strays == []
+
+
+def test_tombstones_that_come_before_a_decision_is_done_delete_nothing_of_it() -> None:
+    """Its marker is on its way, so that it does not count yet: whoever writes to the topic could take its handles."""
+    log, made = run_of_which_the_marker_is_late()
+    log.write(*records.chunk_tombstones(RUN, made))
+    log.write(*records.forget_records(RUN, made.execution))
+    log.end(7, commit=True)
+    undone = log.contents.view(RUN).undone
+    assert undone is not None
+    assert undone.handles == made.handles
+
+
 @pytest.mark.parametrize("kind", ["owner", "decision"])
 def test_a_record_that_may_have_replaced_another_is_not_taken_for_nothing(kind: str) -> None:
     """After compaction only the forged record is left: the sink must not begin anew."""

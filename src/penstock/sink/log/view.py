@@ -13,7 +13,9 @@ Rules:
    sink, and that a decision is done.
 3. A plain tombstone counts for the chunks of a decision that is done or was replaced; and for everything of a one-off
    run, unless a decision of it is not done: such a run is forgotten as a whole. That it is one-off is assumed of a
-   claim whose name is the sink's own: the key is made of it, so nobody can make a streaming query's sink one.
+   claim whose name is the sink's own: the key is made of it, so nobody can make a streaming query's sink one. A
+   coordinator answers EndTxn before its markers are in the log, so the tombstones of a decision that is done may stand
+   before the marker that makes it count: they delete it all the same.
 4. Of each key the latest value counts, as compaction would leave it, so that it makes no difference how far compaction
    has come. A plain record that does not count may still have made compaction remove the one before it: where there is
    no other, the sink is refused instead of taken for one that has decided nothing. So it is where parts of a decision,
@@ -89,6 +91,7 @@ class _Found(NamedTuple):
     Attributes:
         value: None in a tombstone.
         is_of_repair: its transaction also gives up parts of another decision, as only a repair does.
+        is_deleted: it waits for the end of its transaction, and a later tombstone has counted.
     """
 
     sink_key: str
@@ -97,6 +100,7 @@ class _Found(NamedTuple):
     offset: int
     epoch: int = -1
     is_of_repair: bool = False
+    is_deleted: bool = False
 
 
 class _SinkRecords:
@@ -180,7 +184,12 @@ class LogContents:
         written = [record for record in waiting if record.epoch == newest]
         repairs = any(record.value is None and _CHUNK in record.key for record in written)
         for record in written:
-            self._count(record._replace(is_of_repair=repairs))
+            if not record.is_deleted:
+                self._count(record._replace(is_of_repair=repairs))
+
+    def _awaited(self) -> Iterator[_Found]:
+        """The records that will count if their transactions are committed."""
+        return (record for some in self._waiting.values() for record in some if not record.is_deleted)
 
     def view(self, sink_key: str) -> SinkView:
         """What the log says of a sink.
@@ -204,7 +213,7 @@ class LogContents:
         done = decision is not None and records.get(Key("done", sink_key, decision.execution)) is not None
         if decision is not None and not done:
             decision = decision._replace(handles=tuple(_handles(records, sink_key, decision)))
-        deciding = any(record.sink_key == sink_key for some in self._waiting.values() for record in some)
+        deciding = any(record.sink_key == sink_key for record in self._awaited())
         return SinkView(sink_key, claim, owner, decision, done, deciding)
 
     def _awaits(self, key: Key) -> bool:
@@ -214,7 +223,7 @@ class LogContents:
         before the decision counts.
         """
         wanted = key.encode()
-        return any(record.key == wanted for some in self._waiting.values() for record in some)
+        return any(record.key == wanted for record in self._awaited())
 
     def unfinished_runs(self, sink_id: str) -> list[SinkView]:
         """Sinks with that name that have decided nothing, or not finished it, or should be forgotten.
@@ -242,7 +251,7 @@ class LogContents:
 
     def sink_keys(self) -> list[str]:
         """All sinks that the log knows of."""
-        waiting = {record.sink_key for some in self._waiting.values() for record in some}
+        waiting = {record.sink_key for record in self._awaited()}
         return sorted(waiting.union(key for key, records in self._sinks.items() if records.values))
 
     def _count(self, record: _Found) -> None:
@@ -261,7 +270,18 @@ class LogContents:
         tombstones = [fact for fact in facts if fact.value is None]
         before = {sink_key: self._standing(sink_key) for sink_key in {fact.sink_key for fact in tombstones}}
         for fact in tombstones:
-            self._count_if(_why_tombstone_does_not_count(fact, before[fact.sink_key]), fact)
+            standing = before[fact.sink_key]
+            problem = _why_tombstone_does_not_count(fact, standing)
+            self._count_if(problem, fact)
+            if problem is None:
+                self._delete_awaited(fact, standing)
+
+    def _delete_awaited(self, tombstone: _Found, standing: _Standing) -> None:
+        """Let a tombstone count for what stands before it and waits for a marker: of a decision that is done only."""
+        for some in self._waiting.values():
+            for at, record in enumerate(some):
+                if record.key == tombstone.key and _execution_of(record) in standing.done:
+                    some[at] = record._replace(is_deleted=True)
 
     def _count_if(self, problem: str | None, fact: _Found) -> None:
         if problem is None:
@@ -281,7 +301,9 @@ class LogContents:
             return _Standing(one_off=False, undone=None, readable=False)
         if decision is not None and records.get(Key("done", sink_key, decision.execution)) is None:
             undone = decision.execution
-        return _Standing(one_off, undone, known=bool(records.values))
+        keys = (log_records.parse_key(key) for key in records.values if _DONE in key)
+        done = frozenset(key.execution for key in keys if key is not None and key.execution is not None)
+        return _Standing(one_off, undone, known=bool(records.values), done=done)
 
     def _shadow(self, record: _Found) -> None:
         key = log_records.parse_key(record.key)
@@ -315,12 +337,25 @@ class _Standing(NamedTuple):
         undone: the execution of a decision that is not done.
         readable: whether that is known.
         known: whether the log had anything of it.
+        done: the executions whose decision the log says to be done.
     """
 
     one_off: bool
     undone: Execution | None
     readable: bool = True
     known: bool = True
+    done: frozenset[Execution] = frozenset()
+
+
+def _execution_of(record: _Found) -> Execution | None:
+    """The execution whose decision, or part of it, a record is."""
+    key = log_records.parse_key(record.key)
+    if key is None or key.kind != "decision":
+        return None if key is None or key.kind != "chunk" else key.execution
+    try:
+        return log_records.parse_decision(record.value or b"").execution
+    except SinkLogLostError:
+        return None
 
 
 def _why_value_does_not_count(fact: _Found) -> str | None:
