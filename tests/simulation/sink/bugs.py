@@ -172,6 +172,11 @@ def counts_on_markers() -> Patch:
     return mock.patch.object(LogContents, "_awaits", return_value=False)
 
 
+def puts_back_what_was_deleted() -> Patch:
+    """A decision counts when its marker is in the log, whatever tombstones have come since."""
+    return mock.patch.object(LogContents, "_delete_awaited")
+
+
 def describes_first() -> Patch:
     """The handles are looked at, and their ages taken, before the decision is written."""
     original = Protocol.commit_steps
@@ -325,6 +330,7 @@ _BUGS = (
     Bug(looks_once, None, 1022),
     Bug(reads_committed, Theme.HELD_LOG, 1010),
     Bug(counts_on_markers, None, 1007),
+    Bug(puts_back_what_was_deleted, Theme.LATE_MARKERS, 1001),
     Bug(describes_first, Theme.LONG_ABSENCE, 1015),
     Bug(keeps_identity, None, 1000),
     Bug(cleans_by_prefix, None, 1008),

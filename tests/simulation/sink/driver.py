@@ -176,7 +176,7 @@ class Application:
             except (KafkaError, JobFailed, ProcessDied) as error:
                 self.error = error
                 self.sim.on_failure(self, error)
-                if isinstance(error, SinkSupersededError) or self.rng.random() < 0.5:
+                if isinstance(error, SinkSupersededError) or self.sink.one_off or self.rng.random() < 0.5:
                     return
                 self.sim.note("%s starts the query anew", self.name)
             else:

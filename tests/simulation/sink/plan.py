@@ -20,6 +20,7 @@ class Theme(enum.Enum):
     HELD_LOG = "one sink's driver is frozen with an open decision, the other's commit() dies after its own"
     LATE_INIT = "answers to the tasks' InitProducerId are lost, and the requests arrive late"
     LONG_ABSENCE = "drivers stay away, or are frozen, longer than any time-out"
+    LATE_MARKERS = "a one-off run, of which the markers come late"
 
 
 @dataclass(frozen=True)
@@ -32,6 +33,7 @@ class SinkPlan:
         lives: how many drivers are started one after the other before faults end.
         rewrites: the option onRestoredCheckpoint.
         repairs: the option onLost; replays are cut into tasks as they were before.
+        one_off: a batch job that nobody starts again: its run has no name, and the log forgets it.
     """
 
     sink_id: str
@@ -40,6 +42,7 @@ class SinkPlan:
     lives: int
     rewrites: bool
     repairs: bool
+    one_off: bool
 
 
 @dataclass(frozen=True)
@@ -73,7 +76,7 @@ class Plan:
         sinks = "; ".join(
             f"{sink.sink_id}{'' if sink.run_id is None else f' run {sink.run_id}'}: {sink.goal} batch(es), "
             f"{sink.lives} live(s){', rewrites' if sink.rewrites else ''}"
-            f"{', repairs' if sink.repairs else ''}"
+            f"{', repairs' if sink.repairs else ''}{', one-off' if sink.one_off else ''}"
             for sink in self.sinks
         )
         return (
@@ -89,7 +92,7 @@ def make_plan(rng: random.Random) -> Plan:
     features = {}
     if release in _SECOND_PROTOCOL and rng.random() < 0.4:
         features["transaction.version"] = rng.choice((0, 1))
-    theme = rng.choices(list(Theme), (50, 15, 15, 20))[0]
+    theme = rng.choices(list(Theme), (45, 15, 15, 20, 5))[0]
     names = ["orders"]
     if theme is Theme.HELD_LOG or rng.random() < 0.4:
         names.append(rng.choice(("orders-eu", "orders", "payments")))
@@ -99,7 +102,7 @@ def make_plan(rng: random.Random) -> Plan:
         features=features,
         brokers=rng.choice((1, 2, 3, 3)),
         partitions=rng.randint(1, 3),
-        marker_delay=rng.choice((0.0, 1.0, 0.01, 0.2)),
+        marker_delay=3.0 if theme is Theme.LATE_MARKERS else rng.choice((0.0, 1.0, 0.01, 0.2)),
         slowest=rng.choice((0.002, 0.02, 0.1)),
         sinks=sinks,
         faults_at=tuple(sorted(rng.randrange(20, 700) for _ in range(rng.choice((0, 3, 6, 12))))),
@@ -113,12 +116,16 @@ def make_plan(rng: random.Random) -> Plan:
 
 def _sink(rng: random.Random, name: str, index: int, theme: Theme) -> SinkPlan:
     # Two jobs may share a sink id only as batch jobs with runs of their own.
-    is_batch = rng.random() < 0.15 or (index > 0 and name == "orders")
+    is_late = theme is Theme.LATE_MARKERS and index == 0
+    is_batch = rng.random() < 0.15 or is_late or (index > 0 and name == "orders")
+    goal = 1 if is_batch else rng.randint(2, 4)
+    one_off = is_batch and (is_late or rng.random() < 0.5)
     return SinkPlan(
         sink_id=name,
         run_id=f"run-{index}" if is_batch else None,
-        goal=1 if is_batch else rng.randint(2, 4),
-        lives=rng.randint(2, 5),
+        goal=goal,
+        lives=1 if one_off else rng.randint(2, 5),
         rewrites=rng.random() < 0.1,
-        repairs=rng.random() < (0.7 if theme is Theme.LONG_ABSENCE else 0.2),
+        repairs=not one_off and rng.random() < (0.7 if theme is Theme.LONG_ABSENCE else 0.2),
+        one_off=one_off,
     )

@@ -80,6 +80,7 @@ class Protocol:
         return SinkSettings(
             sink_id=sink.sink_id,
             run_id=sink.run_id,
+            one_off=sink.one_off,
             config=self.config,
             topic=TOPIC,
             on_restored_checkpoint="rewrite" if sink.rewrites else "fail",

@@ -10,7 +10,7 @@ from __future__ import annotations
 import itertools
 import logging
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
@@ -22,8 +22,10 @@ from penstock.errors import (
     SinkLogLostError,
     SinkSupersededError,
 )
+from penstock.records.reader import RecordBatch
 from penstock.sink import BatchPlan, Step, Written, hooks
 from penstock.sink.identity import coordinator_id, parse_task_id
+from penstock.sink.log.view import LogContents
 from penstock.testing.cluster import FakeCluster
 from penstock.testing.settings import ClusterSettings
 from simulation.plan import stream
@@ -179,6 +181,21 @@ class SinkSimulation:
     def _check_rest(self) -> None:
         for txn in open_transactions(self.cluster, "ps."):
             self.violate(f"{txn.transactional_id} is still {txn.state}")
+        for partition in self.cluster.topics.partitions():
+            if partition.key.topic == LOG_TOPIC:
+                self._check_log(partition.log.batches)
+
+    def _check_log(self, batches: Iterable[RecordBatch]) -> None:
+        """What `penstock recover` shows in the end: nothing that is still to be done, and nothing that does not count."""
+        contents = LogContents()
+        for batch in batches:
+            contents.on_batch(batch)
+        for key in contents.sink_keys():
+            undone = contents.view(key).undone
+            if undone is not None:
+                self.violate(f"the log says in the end that execution {undone.execution} of {key} is not done")
+        for stray in contents.strays:
+            self.violate(f"a record of the log does not count: {stray}")
 
     # ---------------------------------------------------------------------------------------------- what is told
 
@@ -243,7 +260,7 @@ class SinkSimulation:
         self.check_log_is_read(app, error)
         for each in (error, error.__cause__):
             if isinstance(each, DecidedDataLostError):
-                self._on_lost(app, each)
+                self.on_lost(app, each)
 
     def check_log_is_read(self, app: Application, error: BaseException) -> None:
         """Nobody deletes records of the log here, so that no driver may miss one."""
@@ -251,7 +268,8 @@ class SinkSimulation:
             if isinstance(each, SinkLogLostError):
                 self.violate(f"{app.name} says that the log is damaged, which it is not: {each}")
 
-    def _on_lost(self, app: Application, error: KafkaError) -> None:
+    def on_lost(self, app: Application, error: KafkaError) -> None:
+        """Somebody says that rows which the driver decided are lost."""
         state = self.state_of(app)
         state.lost = True
         self.report.losses += 1

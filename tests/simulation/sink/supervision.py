@@ -11,7 +11,7 @@ import random
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from penstock.errors import DecisionRefusedError, KafkaError, RestoredCheckpointError
+from penstock.errors import DecidedDataLostError, DecisionRefusedError, KafkaError, RestoredCheckpointError, SinkError
 from simulation.sink.actors import Process
 from simulation.sink.driver import Application, Checkpoint, DriverFault
 from simulation.sink.plan import SinkPlan, Theme
@@ -97,6 +97,9 @@ class Operator:
     def finish(self) -> None:
         """Without faults: bring the job to its end."""
         error: BaseException | None = None
+        if self.state.plan.one_off:
+            self._finish_one_off()
+            return
         for _ in range(_CALM_TRIES):
             if self.state.lost:
                 self._recover()
@@ -111,6 +114,22 @@ class Operator:
             self._maybe_repair_checkpoint(app)
             self.sim.stage.sleep(60.0)
         self.sim.violate(f"no driver came to its end in peace, the last failed with {error!r}")
+
+    def _finish_one_off(self) -> None:
+        """Nobody starts it again: if it was decided, `penstock recover` finishes it."""
+        (app,) = self.state.applications
+        self._wait_for(app, _PATIENCE_IN_PEACE)
+        if not app.ended:
+            self.sim.violate(f"{app.name} did not come to its end in peace")
+            return
+        for _ in range(_CALM_TRIES):
+            error = self._recover()
+            if error is None or type(error) is SinkError:  # the log does not know it any more
+                return
+            if isinstance(error, DecidedDataLostError):
+                self.sim.on_lost(app, error)
+            self.sim.stage.sleep(60.0)
+        self.sim.violate(f"penstock recover did not come to its end in peace: {error!r}")
 
     def _last_batch(self) -> int:
         """The last batch that Spark has to run, whatever the goal.
@@ -181,7 +200,7 @@ class Operator:
             seconds = self.rng.choice((700.0, 1200.0))
         self.sim.stage.sleep(seconds)
 
-    def _recover(self) -> None:
+    def _recover(self) -> BaseException | None:
         """Run `penstock recover`, perhaps while a driver is at work; where rows are lost, say that they may be."""
         process = Process(self.sim.stage, "penstock recover")
         accept_loss, self.state.lost = self.state.lost, False
@@ -193,6 +212,7 @@ class Operator:
         if work.error is not None and not isinstance(work.error, KafkaError):
             self.sim.violate(f"{work.name} raised {work.error!r}")
         self.sim.note("penstock recover: %r", work.error or work.result)
+        return work.error
 
     # ---- checkpoints
 
