@@ -123,12 +123,12 @@ class Operator:
             self.sim.violate(f"{app.name} did not come to its end in peace")
             return
         for _ in range(_CALM_TRIES):
+            self.sim.stage.sleep(60.0)  # until markers that are on their way are in the log
             error = self._recover()
             if error is None or type(error) is SinkError:  # the log does not know it any more
                 return
             if isinstance(error, DecidedDataLostError):
                 self.sim.on_lost(app, error)
-            self.sim.stage.sleep(60.0)
         self.sim.violate(f"penstock recover did not come to its end in peace: {error!r}")
 
     def _last_batch(self) -> int:
