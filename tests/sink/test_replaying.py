@@ -4,9 +4,10 @@
 from __future__ import annotations
 
 import logging
+from dataclasses import replace
 
 import pytest
-from sink.support import BATCH_QUERY_ID, QUERY, Crash, World, abort_from_elsewhere
+from sink.support import BATCH_QUERY_ID, QUERY, TOPIC, Crash, World, abort_from_elsewhere
 
 from penstock.errors import (
     DecidedDataLostError,
@@ -131,7 +132,8 @@ def test_rewrite_does_not_write_twice_what_is_the_same(
     assert (report.decided, report.skipped) == (False, True)
     assert world.visible() == ALL
     assert world.ongoing() == []
-    assert not caplog.records
+    (record,) = caplog.records
+    assert record.levelno == logging.WARNING
 
 
 def test_rewrite_leaves_changed_rows_alone_where_the_user_says_so(
@@ -150,7 +152,7 @@ def test_a_rewritten_batch_without_rows_is_told(world: World, caplog: pytest.Log
     world.driver().batch(7, ROWS)
     report = world.driver(on_restored_checkpoint="rewrite").batch(7, {0: [], 1: []})
     assert not report.decided
-    assert "was written before (3 rows) and comes again with no rows" in caplog.text
+    assert "and comes again with no rows" in caplog.text
     assert world.visible() == ALL
 
 
@@ -169,6 +171,73 @@ def test_a_driver_may_die_while_it_rewrites(world: World, again: Rows, when: str
     world.driver(on_restored_checkpoint="rewrite").batch(7, again)
     assert world.visible() == sorted(ALL if again == ROWS else [*ALL, "z"])
     assert world.ongoing() == []
+
+
+# ---- another topic
+
+
+COPIES = "copies"
+
+
+def copied(world: World) -> None:
+    """A copy of the query's checkpoint has written batch 7 to another topic under the same sink name."""
+    world.kafka.create_topic(COPIES, 2)
+    world.driver().batch(6, {0: ["z"]})
+    world.driver(topic=COPIES).batch(7, ROWS)
+    assert (world.visible(), world.visible(COPIES)) == (["z"], ALL)
+
+
+def test_a_batch_that_went_to_another_topic_is_refused_until_it_is_rewritten(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    copied(world)
+    with pytest.raises(RestoredCheckpointError):
+        world.driver().batch(7, ROWS)
+    assert world.visible() == ["z"]
+    assert not caplog.records
+    assert world.driver(on_restored_checkpoint="rewrite").batch(7, ROWS).decided
+    assert world.visible() == [*ALL, "z"]
+    assert [record.levelno for record in caplog.records] == [logging.WARNING]
+    assert world.driver().batch(7, ROWS).skipped
+    with pytest.raises(RestoredCheckpointError):  # now the copy's own batch is the one that is missing
+        world.driver(topic=COPIES).batch(7, ROWS)
+
+
+def test_the_driver_compares_topics_too(world: World) -> None:
+    """Its tasks had a plan of before."""
+    world.driver().batch(7, ROWS)
+    driver = world.driver(topic=COPIES)
+    plan = replace(driver.prepare(), topics={})
+    messages = [driver.task(plan, 7, number, values) for number, values in ROWS.items()]
+    with pytest.raises(RestoredCheckpointError):
+        driver.commit(messages, 7)
+
+
+def test_the_topic_that_is_compared_is_that_of_the_query(world: World) -> None:
+    world.kafka.create_topic(COPIES, 2)
+    world.driver().batch(7, ROWS)
+    world.driver(topic=COPIES).batch(2, {0: ["x"]}, "another query")
+    assert world.driver().batch(7, ROWS).skipped
+    assert world.driver(topic=COPIES).batch(2, {0: ["x"]}, "another query").skipped
+
+
+def test_a_skipped_batch_is_told_once_with_where_and_when_it_was_written(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    world.driver().batch(7, ROWS)
+    assert not caplog.records
+    assert world.driver().batch(7, ROWS).skipped
+    (record,) = caplog.records
+    assert record.levelno == logging.WARNING
+    for fact in ("batch 7", QUERY, "3 rows", TOPIC, "execution 1.", " UTC"):
+        assert fact in record.message
+    # Another query has decided since, whose execution and time say nothing of this one.
+    world.driver().batch(1, {0: ["x"]}, "another query")
+    caplog.clear()
+    assert world.driver().batch(7, ROWS).skipped
+    (record,) = caplog.records
+    assert TOPIC in record.message
+    assert "UTC" not in record.message
 
 
 # ---- runs

@@ -23,6 +23,7 @@ from penstock.sink import (
 )
 from penstock.sink import task as module
 from penstock.sink.identity import parse_task_id
+from penstock.sink.messages import Content, Repair
 from penstock.sink.settings import OnRestoredCheckpoint
 from penstock.testing import Fault
 from penstock.transaction_handle import TransactionHandle
@@ -56,6 +57,24 @@ def test_a_restored_checkpoint_is_refused_or_rewritten() -> None:
     compared = replace(plan(last=5, restored="rewrite"), compared=frozenset({"q"}))
     assert admit(compared, "q", 5, Slots()) is Admission.COMPARE
     assert admit(replace(compared, on_restored_checkpoint="fail"), "q", 5, Slots()) is Admission.SKIP
+
+
+@pytest.mark.parametrize(("before", "now"), [("orders", "copies"), ("orders", None), (None, "orders")])
+def test_a_batch_that_was_decided_for_another_topic_is_neither_skipped_nor_repaired(
+    before: str | None, now: str | None
+) -> None:
+    elsewhere = replace(plan(last=5), topics={"q": before}, topic=now)
+    with pytest.raises(RestoredCheckpointError):
+        admit(elsewhere, "q", 5, Slots())
+    assert admit(elsewhere, "q", 6, Slots()) is Admission.WRITE
+    assert admit(replace(elsewhere, topic=before), "q", 5, Slots()) is Admission.SKIP
+    assert admit(replace(elsewhere, topics={"p": before}), "q", 5, Slots()) is Admission.SKIP  # not known
+    rewriting = replace(elsewhere, on_restored_checkpoint="rewrite")
+    assert admit(rewriting, "q", 5, Slots()) is Admission.COMPARE
+    repairing = replace(rewriting, repair=Repair("q", 5, {0: Content(1)}))
+    with pytest.raises(RestoredCheckpointError):
+        admit(repairing, "q", 5, Slots(), task=0)
+    assert admit(replace(repairing, topic=before), "q", 5, Slots(), task=0) is Admission.REPAIR
 
 
 def test_a_query_that_may_have_been_forgotten_is_refused_unless_it_begins() -> None:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
 from penstock._counted import counted
@@ -120,6 +120,7 @@ class BatchPlan:
         last_decided: the last batch that was decided, for each of the latest query ids.
         compared: the query ids for which the log tells the rows of that batch.
         forgotten: how many query ids the log had to forget.
+        topics: the settings' topic with which that batch was decided, for each query id for which the log tells it.
         transaction_timeout_ms: what the tasks' producers use as transaction.timeout.ms; the brokers allow it.
         topic: as in the settings.
         repair: a batch that is to be repaired before anything else is written.
@@ -135,6 +136,7 @@ class BatchPlan:
     repair: Repair | None = None
     compared: frozenset[str] = frozenset()
     forgotten: int = 0
+    topics: Mapping[str, str | None] = field(default_factory=dict)
 
     @property
     def sink_key(self) -> str:

@@ -61,7 +61,7 @@ from penstock.sink.log.records import Claim, Decision, Owner, claim_record, firs
 from penstock.sink.log.view import SinkView
 from penstock.sink.messages import BatchPlan, Execution, ExecutionStamp, Repair
 from penstock.sink.replaying import plan_repair
-from penstock.sink.settings import SinkSettings
+from penstock.sink.settings import SinkSettings, topic_in_words
 
 CLEAN_UP_SECONDS = 60.0
 
@@ -135,6 +135,7 @@ def prepare_steps(
         repair=repair,
         compared=frozenset() if view.decision is None else frozenset(view.decision.contents),
         forgotten=0 if view.decision is None else view.decision.forgotten,
+        topics={} if view.decision is None else dict(view.decision.topics),
     )
 
 
@@ -363,10 +364,6 @@ def _check_topic(settings: SinkSettings, view: SinkView) -> None:
     if not settings.is_batch_job or view.decision is None or view.decision.topic == settings.topic:
         return
     raise RunIdReusedError(
-        f"{settings.name} has written to {_named(view.decision.topic)} before, and is to write to "
-        f"{_named(settings.topic)} now. Nothing was written: a run id stands for one write, use another one"
+        f"{settings.name} has written to {topic_in_words(view.decision.topic)} before, and is to write to "
+        f"{topic_in_words(settings.topic)} now. Nothing was written: a run id stands for one write, use another one"
     )
-
-
-def _named(topic: str | None) -> str:
-    return "the topics that its rows name" if topic is None else f"topic {topic!r}"

@@ -10,7 +10,10 @@ Rules:
 2. As many rows with another checksum are skipped only if the user said so, and never in silence.
 3. With onRestoredCheckpoint=rewrite the tasks write, because they cannot know what the rows of all of them add up to.
    The driver then decides the batch once more, or aborts what was written if it is the same.
-4. What a decision does not tell cannot be compared: the batch is skipped, with a warning.
+4. What a decision does not tell cannot be compared: the batch is skipped.
+5. A batch that was decided for another topic is not skipped either. The checksum is over the column `topic`, so it is
+   what decides where the rows name their topics.
+6. A batch of a streaming query that is skipped is told once, on the driver, with where it is.
 
 A decided batch loses the transactions that are not committed when its driver stays away longer than they live. With
 onLost=repair a replay of the batch writes them again, and nothing else.
@@ -25,6 +28,8 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime
+from typing import Final
 
 from penstock._counted import counted
 from penstock.control.complete import Completion
@@ -39,7 +44,10 @@ from penstock.sink.effects import Effects, EndAll, Note
 from penstock.sink.log.records import Decision
 from penstock.sink.log.view import SinkView
 from penstock.sink.messages import NO_CHECKSUM, BatchMessages, Content, Repair, TaskHandle
-from penstock.sink.settings import SinkSettings
+from penstock.sink.settings import SinkSettings, topic_in_words
+from penstock.sink.task import elsewhere_error, goes_elsewhere
+
+_LAST_MS: Final = 253_402_300_800_000  # the end of year 9999: a record may name any time
 
 
 class Comparison(enum.Enum):
@@ -49,6 +57,7 @@ class Comparison(enum.Enum):
     SAME_NUMBER = "as many rows, and nothing else to compare"
     OTHER_ROWS = "as many rows with another checksum"
     OTHER_NUMBER = "another number of rows"
+    OTHER_TOPIC = "written to another topic"
 
 
 def compared(before: Content, now: Content) -> Comparison:
@@ -77,20 +86,10 @@ def check_skipped(settings: SinkSettings, batch: BatchMessages, view: SinkView) 
             f"{_name(batch)} was skipped because it had been decided, and meanwhile another batch of the query has "
             "been: another driver works with the same sink. Nothing was written: stop one of the two"
         )
-    before = decision.contents.get(batch.query_id)
-    if before is None:
-        yield Note(
-            f"{_name(batch)} was written before, and is skipped. Its decision was made by an earlier release and does "
-            "not tell its rows, so that nobody can say whether these are the same"
-        )
-        return
-    comparison = compared(before, batch.content)
-    if comparison in _SAME:
-        return
-    if comparison is Comparison.OTHER_ROWS and settings.on_changed_rows == "skip":
-        yield Note(_skipped(batch))
-        return
-    raise changed_error(settings, batch, before, comparison)
+    comparison = _comparison(settings, batch, decision)
+    if not _may_be_skipped(settings, comparison):
+        raise _refusal(settings, batch, decision, comparison)
+    yield from _tell_of_skipped(settings, batch, decision, comparison)
 
 
 def is_written_again(settings: SinkSettings, batch: BatchMessages, view: SinkView) -> Effects[bool]:
@@ -103,23 +102,80 @@ def is_written_again(settings: SinkSettings, batch: BatchMessages, view: SinkVie
     decision = _try_decision(batch, view)
     if decision is None:
         return True  # it comes for the first time
-    before = decision.contents.get(batch.query_id, batch.content)
-    comparison = compared(before, batch.content)
-    is_skipped = comparison is Comparison.OTHER_ROWS and settings.on_changed_rows == "skip"
-    if comparison not in _SAME and not is_skipped:
+    comparison = _comparison(settings, batch, decision)
+    if not _may_be_skipped(settings, comparison):
         if settings.on_restored_checkpoint != "rewrite":
             yield from _abort(batch)
-            raise changed_error(settings, batch, before, comparison)
-        now = f"other rows ({batch.content.rows}): these are written as well" if batch.handles else "no rows"
+            raise _refusal(settings, batch, decision, comparison)
+        what = (
+            f"rows for {topic_in_words(settings.topic)}"
+            if comparison is Comparison.OTHER_TOPIC
+            else "other rows"
+        )
+        now = f"{what} ({batch.content.rows}): these are written as well" if batch.handles else "no rows"
         yield Note(
-            f"{_name(batch)} was written before ({_rows(before.rows)}) and comes again with {now}, as "
-            "onRestoredCheckpoint=rewrite asks for"
+            f"{_name(batch)} {_written(batch, decision)} and comes again with {now}, as onRestoredCheckpoint=rewrite "
+            "asks for"
         )
         return bool(batch.handles)
-    if is_skipped:
-        yield Note(_skipped(batch))
+    yield from _tell_of_skipped(settings, batch, decision, comparison)
     yield from _abort(batch)
     return False
+
+
+def _comparison(settings: SinkSettings, batch: BatchMessages, decision: Decision) -> Comparison:
+    if goes_elsewhere(decision.topics, batch.query_id, settings.topic):
+        return Comparison.OTHER_TOPIC
+    return compared(decision.contents.get(batch.query_id, batch.content), batch.content)
+
+
+def _may_be_skipped(settings: SinkSettings, comparison: Comparison) -> bool:
+    return comparison in _SAME or (comparison is Comparison.OTHER_ROWS and settings.on_changed_rows == "skip")
+
+
+def _refusal(
+    settings: SinkSettings, batch: BatchMessages, decision: Decision, comparison: Comparison
+) -> RestoredCheckpointError | RunIdReusedError:
+    if comparison is Comparison.OTHER_TOPIC:
+        before = decision.topics[batch.query_id]
+        return elsewhere_error(batch.query_id, batch.batch_id, before, settings.topic)
+    return changed_error(settings, batch, decision.contents[batch.query_id], comparison)
+
+
+def _tell_of_skipped(
+    settings: SinkSettings, batch: BatchMessages, decision: Decision, comparison: Comparison
+) -> Effects[None]:
+    """Say once that a batch is skipped, and where it is; of a run that is the same its writer says so."""
+    if batch.query_id not in decision.contents:
+        why = (
+            "is skipped. Its decision was made by an earlier release and does not tell its rows, so that nobody can "
+            "say whether these are the same"
+        )
+    elif comparison is Comparison.OTHER_ROWS:
+        why = (
+            f"comes again with as many rows ({batch.content.rows}) but others: it is skipped, as onChangedRows=skip "
+            "asks for. What was written the first time stays"
+        )
+    elif settings.is_batch_job:
+        return
+    else:
+        why = "comes again with the same rows, as after a crash: it is skipped"
+    yield Note(f"{_name(batch)} {_written(batch, decision)} and {why}")
+
+
+def _written(batch: BatchMessages, decision: Decision) -> str:
+    """What the log tells of a batch; who decided it, and when, only while no other query of the sink has decided."""
+    facts = []
+    if batch.query_id in decision.contents:
+        facts.append(_rows(decision.contents[batch.query_id].rows))
+    if batch.query_id in decision.topics:
+        facts.append(f"to {topic_in_words(decision.topics[batch.query_id])}")
+    if decision.query_id == batch.query_id:
+        facts.append(f"by execution {decision.execution}")
+        if 0 <= decision.written_ms < _LAST_MS:
+            at = datetime.fromtimestamp(decision.written_ms / 1000, UTC)
+            facts.append(f"at {at:%Y-%m-%d %H:%M:%S} UTC")
+    return f"was written before ({', '.join(facts)})" if facts else "was written before"
 
 
 def _abort(batch: BatchMessages) -> Effects[None]:
@@ -170,13 +226,6 @@ def _try_decision(batch: BatchMessages, view: SinkView) -> Decision | None:
     if view.decision is None or view.decision.last_decided.get(batch.query_id) != batch.batch_id:
         return None
     return view.decision
-
-
-def _skipped(batch: BatchMessages) -> str:
-    return (
-        f"{_name(batch)} was written before and comes again with as many rows ({batch.content.rows}) but others: it is "
-        "skipped, as onChangedRows=skip asks for. What was written the first time stays"
-    )
 
 
 def _name(batch: BatchMessages) -> str:

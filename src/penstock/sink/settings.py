@@ -112,6 +112,11 @@ class SinkSettings:
         return f"sink {self.sink_id!r}{run}"
 
 
+def topic_in_words(topic: str | None) -> str:
+    """Where a sink with that setting writes, for messages."""
+    return "the topics that its rows name" if topic is None else f"topic {topic!r}"
+
+
 def _check_choice(option: str, value: str, words: object) -> None:
     allowed = get_args(words)
     if value not in allowed:

@@ -19,6 +19,7 @@ import enum
 import logging
 import os
 import secrets
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
@@ -33,6 +34,7 @@ from penstock.errors import (
 )
 from penstock.sink.identity import TaskId
 from penstock.sink.messages import BatchPlan, Execution, Repair
+from penstock.sink.settings import topic_in_words
 from penstock.transaction_handle import TransactionHandle
 
 if TYPE_CHECKING:
@@ -90,25 +92,52 @@ def admit(
     Raises:
         SinkSupersededError: a newer execution has been here.
         DecidedDataLostError: another batch is to be repaired first.
-        RestoredCheckpointError: a later batch of the query was decided already, or the log does not know any more.
+        RestoredCheckpointError: a later batch of the query was decided already, or this one with another topic, or the
+            log does not know any more.
     """
     (slots or process_slots()).note(plan)
-    if plan.repair is not None:
-        return _admit_to_repair(plan.repair, query_id, batch_id, task)
     last = plan.last_decided.get(query_id)
     rewrites = plan.on_restored_checkpoint == "rewrite"
+    went_elsewhere = last == batch_id and goes_elsewhere(plan.topics, query_id, plan.topic)
+    if went_elsewhere and (plan.repair is not None or not rewrites):  # a repair would write a part elsewhere
+        raise elsewhere_error(query_id, batch_id, plan.topics[query_id], plan.topic)
+    if plan.repair is not None:
+        return _admit_to_repair(plan.repair, query_id, batch_id, task)
     if last is None and plan.forgotten and batch_id > 0 and not rewrites:
         raise _forgotten(plan, query_id, batch_id)
     if last is None or last < batch_id:
         return Admission.WRITE
     if last == batch_id:
-        return Admission.COMPARE if rewrites and query_id in plan.compared else Admission.SKIP
+        is_compared = rewrites and (went_elsewhere or query_id in plan.compared)
+        return Admission.COMPARE if is_compared else Admission.SKIP
     if rewrites:
         return Admission.WRITE
+    where = topic_in_words(plan.topics[query_id]) if query_id in plan.topics else "the topic"
     raise RestoredCheckpointError(
-        f"batch {batch_id} of query {query_id} is older than batch {last}, which is in the topic already: the "
+        f"batch {batch_id} of query {query_id} is older than batch {last}, which is in {where} already: the "
         "checkpoint was set back. Nothing was written. Go on with the newer checkpoint; or set "
         "onRestoredCheckpoint=rewrite, and the batches from here on are written a second time"
+    )
+
+
+def goes_elsewhere(topics: Mapping[str, str | None], query_id: str, topic: str | None) -> bool:
+    """Whether the last batch of a query was decided with another topic setting; where it is not known, it was not.
+
+    The checksum of rows does not tell: it covers the column `topic`, and not the setting.
+    """
+    return topics.get(query_id, topic) != topic
+
+
+def elsewhere_error(
+    query_id: str, batch_id: int, before: str | None, now: str | None
+) -> RestoredCheckpointError:
+    """What is said of a batch that comes again with another topic setting."""
+    return RestoredCheckpointError(
+        f"batch {batch_id} of query {query_id} was written to {topic_in_words(before)}, and comes again for "
+        f"{topic_in_words(now)}: its topic was changed, or a copy of its checkpoint has been used under the same sink "
+        "name. Nothing was written. If it was changed, start once with the topic of before, and change it when this "
+        "batch is over; if it was a copy, give that one a sinkId of its own, and set onRestoredCheckpoint=rewrite here "
+        "for one start"
     )
 
 

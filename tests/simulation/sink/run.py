@@ -186,14 +186,16 @@ class SinkSimulation:
                 self._check_log(partition.log.batches)
 
     def _check_log(self, batches: Iterable[RecordBatch]) -> None:
-        """What `penstock recover` shows in the end: nothing that is still to be done, and nothing that does not count."""
+        """In the end `penstock recover` shows nothing that is still to be done, or that does not count."""
         contents = LogContents()
         for batch in batches:
             contents.on_batch(batch)
         for key in contents.sink_keys():
             undone = contents.view(key).undone
             if undone is not None:
-                self.violate(f"the log says in the end that execution {undone.execution} of {key} is not done")
+                self.violate(
+                    f"the log says in the end that execution {undone.execution} of {key} is not done"
+                )
         for stray in contents.strays:
             self.violate(f"a record of the log does not count: {stray}")
 

@@ -11,7 +11,13 @@ import random
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from penstock.errors import DecidedDataLostError, DecisionRefusedError, KafkaError, RestoredCheckpointError, SinkError
+from penstock.errors import (
+    DecidedDataLostError,
+    DecisionRefusedError,
+    KafkaError,
+    RestoredCheckpointError,
+    SinkError,
+)
 from simulation.sink.actors import Process
 from simulation.sink.driver import Application, Checkpoint, DriverFault
 from simulation.sink.plan import SinkPlan, Theme

@@ -107,17 +107,18 @@ def test_the_latest_queries_are_kept_and_how_many_are_not() -> None:
         before = records.decide(EXECUTION, (f"q{number % queries}", number), None, [handle(number)], before)
     assert before is not None
     assert list(before.last_decided) == [f"q{n % queries}" for n in range(queries + 10 - most, queries + 10)]
-    assert set(before.contents) == set(before.last_decided)
+    assert set(before.contents) == set(before.topics) == set(before.last_decided)
     assert before.forgotten == 4 + 10  # the first ten came back, each in the place of another one
 
 
 def test_what_was_decided_is_kept_for_each_query_and_added_up_over_tasks() -> None:
     handles = [replace(handle(n), method=SUMMED, checksum=2**64 - 1 - n) for n in range(2)]
-    before = records.decide(EXECUTION, ("p", 1), None, [handle(7)])
+    before = records.decide(EXECUTION, ("p", 1), "orders", [handle(7)])
     planned = records.decide(EXECUTION, ("q", 9), None, handles, before)
     _, written = records.decision_records(KEY, planned, None)
     head = records.parse_decision(written[-1].value or b"")
     assert head.contents == {"p": Content(1000), "q": Content(2000, 2**64 - 3, SUMMED)}
+    assert head.topics == {"p": "orders", "q": None}
     whole = Content(5000, 5, SUMMED)
     repaired = records.decide(EXECUTION, ("q", 9), None, handles, before, whole)
     assert repaired.contents["q"] == whole

@@ -364,6 +364,10 @@ WRONG = {
             b'{"format":1,"execution":[1,1],"query":"q","batch":1,"topic":"t","rows":1,"chunks":1,"last_decided":[]}',
             b'{"format":1,"execution":[1,1],"query":"q","batch":1,"topic":"t","rows":-1,"chunks":1,"last_decided":{}}',
             b'{"format":1,"execution":[1,1],"query":"q","batch":1,"topic":"t","rows":1,"chunks":NaN,"last_decided":{}}',
+            b'{"format":1,"execution":[1,1],"query":"q","batch":1,"topic":"t","rows":1,"chunks":1,"last_decided":{},'
+            b'"topics":{"q":7}}',
+            b'{"format":1,"execution":[1,1],"query":"q","batch":1,"topic":"t","rows":1,"chunks":1,"last_decided":{},'
+            b'"topics":["q"]}',
         ],
     ),
 }

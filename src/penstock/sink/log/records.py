@@ -109,6 +109,9 @@ class Decision(NamedTuple):
         contents: what was decided as those last batches, where it is known; of a head without it, only the number of
             its own rows is. A repaired batch has the content of the whole, and not of what was written again.
         forgotten: how many queries have been left out of last_decided, because others came after them.
+        topics: the settings' topic with which those last batches were decided, where it is known; a head without the
+            field only has that of its own.
+        written_ms: when its head was written, by its driver's clock; -1 where it was not read from the log.
     """
 
     execution: Execution
@@ -121,6 +124,8 @@ class Decision(NamedTuple):
     handles: tuple[TaskHandle, ...] = ()
     contents: Mapping[str, Content] = MappingProxyType({})
     forgotten: int = 0
+    topics: Mapping[str, str | None] = MappingProxyType({})
+    written_ms: int = -1
 
 
 # ---- writing
@@ -188,10 +193,12 @@ def decide(
     known = {} if before is None else before.contents
     contents = {query: known[query] for query in latest if query in known}
     contents[query_id] = added_up(handle.content for handle in handles) if content is None else content
+    known_topics = {} if before is None else before.topics
+    topics = {query: known_topics[query] for query in latest if query in known_topics} | {query_id: topic}
     forgotten = len(last) - len(latest) + (0 if before is None else before.forgotten)
     rows = sum(handle.rows for handle in handles)
     return Decision(
-        execution, query_id, batch_id, topic, rows, -1, latest, tuple(handles), contents, forgotten
+        execution, query_id, batch_id, topic, rows, -1, latest, tuple(handles), contents, forgotten, topics
     )
 
 
@@ -222,6 +229,7 @@ def decision_records(
         last_decided=dict(decision.last_decided),
         contents={query: list(content) for query, content in decision.contents.items()},
         forgotten=decision.forgotten,
+        topics=dict(decision.topics),
     )
     records.append(KeyValue(Key("decision", sink_key).encode(), head))
     return decision._replace(chunks=len(chunks)), records
@@ -356,16 +364,18 @@ def parse_decision(raw: bytes, *, is_of_repair: bool = False) -> Decision:
     with _believing_nothing():
         values = _parse(raw)
         query_id, rows = values.text("query"), values.number("rows", 0)
+        topic = values.optional_text("topic")
         return Decision(
             _execution(values.value("execution")),
             query_id,
             values.number("batch"),
-            values.optional_text("topic"),
+            topic,
             rows,
             values.number("chunks", 0),
             values.numbers_by_text("last_decided"),
             contents=_parse_contents(values, {} if is_of_repair else {query_id: Content(rows)}),
             forgotten=_parse_forgotten(values),
+            topics=_parse_topics(values, {query_id: topic}),
         )
 
 
@@ -382,6 +392,13 @@ def _parse_contents(values: Fields, otherwise: dict[str, Content]) -> dict[str, 
         return otherwise
     contents = Fields(values.value("contents"))
     return {query: content_from_json(contents.value(query)) for query in contents.names()}
+
+
+def _parse_topics(values: Fields, otherwise: dict[str, str | None]) -> dict[str, str | None]:
+    if not values.has("topics"):
+        return otherwise
+    topics = Fields(values.value("topics"))
+    return {query: topics.optional_text(query) for query in topics.names()}
 
 
 def parse_chunk(raw: bytes) -> list[TaskHandle]:

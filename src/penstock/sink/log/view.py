@@ -90,6 +90,7 @@ class _Found(NamedTuple):
 
     Attributes:
         value: None in a tombstone.
+        timestamp: milliseconds since the epoch, as it says.
         is_of_repair: its transaction also gives up parts of another decision, as only a repair does.
         is_deleted: it waits for the end of its transaction, and a later tombstone has counted.
     """
@@ -101,6 +102,7 @@ class _Found(NamedTuple):
     epoch: int = -1
     is_of_repair: bool = False
     is_deleted: bool = False
+    timestamp: int = -1
 
 
 class _SinkRecords:
@@ -172,7 +174,14 @@ class LogContents:
             if record.key is None or sink_key is None:
                 self._note(record.offset, None, "its key is not one of a sink")
             else:
-                yield _Found(sink_key, record.key, record.value, record.offset, batch.producer_epoch)
+                yield _Found(
+                    sink_key,
+                    record.key,
+                    record.value,
+                    record.offset,
+                    batch.producer_epoch,
+                    timestamp=record.timestamp,
+                )
 
     def _on_marker(self, batch: RecordBatch) -> None:
         waiting = self._waiting.pop(batch.producer_id, [])
@@ -387,7 +396,8 @@ def _is_one_off(claim: Claim, sink_key: str) -> bool:
 
 def _read_head(record: _Found | None) -> Decision | None:
     is_of_repair = record is not None and record.is_of_repair
-    return _read(record, partial(log_records.parse_decision, is_of_repair=is_of_repair))
+    head = _read(record, partial(log_records.parse_decision, is_of_repair=is_of_repair))
+    return head if head is None or record is None else head._replace(written_ms=record.timestamp)
 
 
 def _read(record: _Found | None, parse: Callable[[bytes], T]) -> T | None:
