@@ -205,6 +205,25 @@ def test_a_batch_that_is_planned_anew_with_more_rows_is_not_skipped(
     assert all(found[str(number).encode()] == 1 for number in (*range(10), *range(20, 33)))
 
 
+def test_a_batch_that_a_copy_of_the_checkpoint_wrote_to_another_topic_is_not_skipped(
+    stream: Stream, read_back: ReadBack, topic: MakeTopic
+) -> None:
+    copy = {"topic": topic(2), "checkpointLocation": str(stream.folder / "copy")}
+    sink = {"sinkId": str(stream.folder)}
+    stream.add(*range(100))
+    stream.run(**sink)
+    shutil.copytree(stream.checkpoint, stream.folder / "copy")
+    stream.add(*range(100, 200))
+    stream.run(**sink, **copy)
+    assert len(read_back(copy["topic"])) == 100
+    with pytest.raises(Exception, match="RestoredCheckpointError"):
+        stream.run(**sink)
+    assert len(read_back(stream.topic)) == 100
+    stream.run(**sink, onRestoredCheckpoint="rewrite")
+    found = Counter(record.value for record in read_back(stream.topic))
+    assert found == Counter(str(number).encode() for number in range(200))
+
+
 def test_options_that_do_not_fit_a_streaming_query_are_refused(stream: Stream) -> None:
     stream.add(1)
     with pytest.raises(Exception, match="runId is for batch jobs") as caught:

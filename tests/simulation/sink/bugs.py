@@ -14,7 +14,7 @@ from unittest import mock
 
 from penstock.control import partition_log
 from penstock.errors import KafkaError
-from penstock.sink import Admission, Life, Written, cleaning, cluster, committing
+from penstock.sink import Admission, Life, Written, cleaning, cluster, committing, replaying, task
 from penstock.sink.effects import (
     AppendInTransaction,
     Describe,
@@ -141,6 +141,14 @@ def skips_by_number_alone() -> Patch:
         yield
 
     return mock.patch.object(committing, "check_skipped", check_skipped)
+
+
+def skips_for_another_topic() -> Patch:
+    """A batch that was decided is skipped, wherever it was written."""
+    stack = ExitStack()
+    for module in (task, replaying):
+        stack.enter_context(mock.patch.object(module, "goes_elsewhere", return_value=False))
+    return stack
 
 
 def looks_once() -> Patch:
@@ -327,6 +335,7 @@ _BUGS = (
     Bug(aborts_blindly, None, 1010),
     Bug(skips_nothing, None, 1000),
     Bug(skips_by_number_alone, None, 1000),
+    Bug(skips_for_another_topic, None, 1002),
     Bug(looks_once, None, 1022),
     Bug(reads_committed, Theme.HELD_LOG, 1010),
     Bug(counts_on_markers, None, 1007),

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from penstock.errors import KafkaError, SinkSupersededError
 from simulation.sink.actors import Actor, Killed, Process
 from simulation.sink.ledger import RowRange
-from simulation.sink.plan import SinkPlan
+from simulation.sink.plan import TOPIC, SinkPlan
 from simulation.sink.tasks import JobFailed, Stage, Worker
 
 if TYPE_CHECKING:
@@ -40,6 +40,7 @@ class Checkpoint:
     """What a query knows after a restart. A batch job has one, too: what its caller knows.
 
     Attributes:
+        query_id: with `ledger.COPIED` at its end in a copy of the checkpoint, which the sink takes for the same query.
         planned: rows of each batch that was begun; a replay gets the same, unless they are lost.
         commits: batches that Spark took as committed.
     """
@@ -81,6 +82,7 @@ class Application:
         checkpoint: what it goes on from.
         goal: it stops before the batch with this number.
         fault: what goes wrong with it; None lets it come to its end.
+        topic: where it writes.
     """
 
     def __init__(
@@ -91,6 +93,7 @@ class Application:
         goal: int,
         fault: DriverFault | None,
         rng: random.Random,
+        topic: str = TOPIC,
     ) -> None:
         self.sim = sim
         self.stage = sim.stage
@@ -99,6 +102,7 @@ class Application:
         self.goal = goal
         self.fault = fault
         self.rng = rng
+        self.topic = topic
         self.number = next(sim.driver_numbers)
         self.name = f"driver {self.number}"
         self.jvm = Process(sim.stage, self.name)

@@ -20,6 +20,8 @@ from penstock.testing.cluster import FakeCluster
 from penstock.testing.transactions import Transaction
 
 Key = tuple[str, int]  # query id and number of a batch
+# Ends the names of a query, and of its rows, where they are those of a copy of its checkpoint. The sink sees neither.
+COPIED = "@copy"
 
 
 class RowRange(NamedTuple):

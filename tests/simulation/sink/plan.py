@@ -8,6 +8,7 @@ import random
 from dataclasses import dataclass
 
 TOPIC = "rows"
+COPY_TOPIC = "copies"  # where a copy of a checkpoint writes, under the same sink name
 LOG_TOPIC = "penstock-sink-log"
 _RELEASES = ("3.0", "3.7", "3.9", "4.0", "4.1", "4.3", "4.3", "4.3")
 _SECOND_PROTOCOL = ("4.0", "4.1", "4.3")

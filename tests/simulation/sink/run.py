@@ -33,7 +33,7 @@ from simulation.sink.actors import Actor, Process, Stage, Stuck
 from simulation.sink.chaos import Chaos
 from simulation.sink.driver import Application, Checkpoint
 from simulation.sink.ledger import Ledger, PlannedBatch, open_transactions
-from simulation.sink.plan import LOG_TOPIC, TOPIC, Plan, SinkPlan, Theme, make_plan
+from simulation.sink.plan import COPY_TOPIC, LOG_TOPIC, TOPIC, Plan, SinkPlan, Theme, make_plan
 from simulation.sink.protocol import Protocol
 from simulation.sink.supervision import Operator, SinkState
 from simulation.sink.world import SinkWorld
@@ -120,7 +120,8 @@ class SinkSimulation:
             clock=lambda: self.clock.time + EPOCH,
             rng=stream(self.seed, "cluster"),
         )
-        cluster.create_topic(TOPIC, plan.partitions)
+        for topic in (TOPIC, COPY_TOPIC):
+            cluster.create_topic(topic, plan.partitions)
         return cluster
 
     # ---------------------------------------------------------------------------------------------- the run

@@ -20,7 +20,8 @@ from penstock.errors import (
 )
 from simulation.sink.actors import Process
 from simulation.sink.driver import Application, Checkpoint, DriverFault
-from simulation.sink.plan import SinkPlan, Theme
+from simulation.sink.ledger import COPIED
+from simulation.sink.plan import COPY_TOPIC, TOPIC, SinkPlan, Theme
 
 if TYPE_CHECKING:
     from simulation.sink.run import SinkSimulation
@@ -49,6 +50,7 @@ class SinkState:
     Attributes:
         prefix: of the names of its queries.
         lost: a driver has said that rows are lost.
+        copied: queries of which a copy of the checkpoint was used.
     """
 
     plan: SinkPlan
@@ -57,6 +59,7 @@ class SinkState:
     applications: list[Application] = field(default_factory=list)
     checkpoints: int = 1
     lost: bool = False
+    copied: set[str] = field(default_factory=set)
 
 
 def _asks_for_checkpoint(error: BaseException | None) -> bool:
@@ -151,10 +154,12 @@ class Operator:
         ]
         return max([*checkpoint.planned, *known], default=0)
 
-    def _start(self, fault: DriverFault | None, goal: int) -> Application:
+    def _start(
+        self, fault: DriverFault | None, goal: int, checkpoint: Checkpoint | None = None, topic: str = TOPIC
+    ) -> Application:
         state = self.state
         rng = random.Random(self.rng.random())
-        app = Application(self.sim, state.plan, state.checkpoint, goal, fault, rng)
+        app = Application(self.sim, state.plan, checkpoint or state.checkpoint, goal, fault, rng, topic)
         state.applications.append(app)
         app.start()
         return app
@@ -227,9 +232,7 @@ class Operator:
         choice, state = self.rng.random(), self.state
         old = state.checkpoint
         if choice < 0.12:
-            state.checkpoints += 1
-            state.checkpoint = Checkpoint(f"{state.prefix}q{state.checkpoints}")
-            self.sim.note("the checkpoint is deleted: the query is now %s", state.checkpoint.query_id)
+            self._delete_checkpoint()
         elif choice < 0.2 and old.commits:
             kept = {number for number in old.commits if number < max(old.commits) - self.rng.randrange(2)}
             state.checkpoint = Checkpoint(old.query_id, dict(old.planned), kept)
@@ -239,6 +242,23 @@ class Operator:
             planned = {number: rows for number, rows in old.planned.items() if number != lost}
             state.checkpoint = Checkpoint(old.query_id, planned, old.commits - {lost})
             self.sim.note("the checkpoint has lost batch %s: it will be planned anew", lost)
+        elif choice < 0.42 and old.query_id not in state.copied:
+            self._use_copy(old)
+
+    def _delete_checkpoint(self) -> None:
+        state = self.state
+        state.checkpoints += 1
+        state.checkpoint = Checkpoint(f"{state.prefix}q{state.checkpoints}")
+        self.sim.note("the checkpoint is deleted: the query is now %s", state.checkpoint.query_id)
+
+    def _use_copy(self, old: Checkpoint) -> None:
+        """Somebody tries the query with a copy of its checkpoint and another topic; the source is the same."""
+        self.state.copied.add(old.query_id)
+        copy = Checkpoint(old.query_id + COPIED, old.planned, set(old.commits))
+        self.sim.note("a copy of the checkpoint is used for another topic")
+        app = self._start(None, copy.next_batch + self.rng.randint(1, 2), copy, COPY_TOPIC)
+        self._wait_for(app, 300.0)
+        app.kill()
 
     def _maybe_repair_checkpoint(self, app: Application) -> None:
         """What the error asks for: go on with the newest checkpoint, which has what was decided."""
@@ -247,6 +267,10 @@ class Operator:
         ):
             return
         checkpoint = self.state.checkpoint
+        if checkpoint.query_id in self.state.copied:
+            # What the sink knows of the query may be the copy's: begin anew rather than find out.
+            self._delete_checkpoint()
+            return
         for batch in self.sim.ledger.batches.values():
             if batch.query_id != checkpoint.query_id:
                 continue

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 from penstock.errors import KafkaError
 from simulation.sink.actors import Actor, Killed, Process
 from simulation.sink.ledger import PlannedBatch
-from simulation.sink.plan import TOPIC
 from simulation.sink.protocol import TaskEnvironment
 
 if TYPE_CHECKING:
@@ -195,7 +194,7 @@ class Stage:
         for index, row in enumerate(rows):
             if index == strikes_at:
                 self._strike(worker, trouble, rng)
-            task.write(TOPIC, rng.randrange(sim.plan.partitions), row)
+            task.write(self.app.topic, rng.randrange(sim.plan.partitions), row)
             if rng.random() < 0.3:
                 sim.stage.sleep(rng.random() * 0.2)
         if strikes_at == len(rows):

@@ -338,6 +338,9 @@ def test_a_record_that_may_have_replaced_another_is_not_taken_for_nothing(kind: 
     assert log.view.decision is None
 
 
+HEAD = (
+    b'{"format":1,"execution":[1,1],"query":"q","batch":1,"topic":"t","rows":1,"chunks":1,"last_decided":{},'
+)
 WRONG = {
     "claims": (
         "sink",
@@ -364,10 +367,8 @@ WRONG = {
             b'{"format":1,"execution":[1,1],"query":"q","batch":1,"topic":"t","rows":1,"chunks":1,"last_decided":[]}',
             b'{"format":1,"execution":[1,1],"query":"q","batch":1,"topic":"t","rows":-1,"chunks":1,"last_decided":{}}',
             b'{"format":1,"execution":[1,1],"query":"q","batch":1,"topic":"t","rows":1,"chunks":NaN,"last_decided":{}}',
-            b'{"format":1,"execution":[1,1],"query":"q","batch":1,"topic":"t","rows":1,"chunks":1,"last_decided":{},'
-            b'"topics":{"q":7}}',
-            b'{"format":1,"execution":[1,1],"query":"q","batch":1,"topic":"t","rows":1,"chunks":1,"last_decided":{},'
-            b'"topics":["q"]}',
+            HEAD + b'"topics":{"q":7}}',
+            HEAD + b'"topics":["q"]}',
         ],
     ),
 }
