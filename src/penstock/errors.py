@@ -297,7 +297,7 @@ class DecidedDataLostError(SinkError):
 
 
 class RestoredCheckpointError(SinkError):
-    """A batch is older than the last one decided for its query, or has other rows: the checkpoint was set back."""
+    """A batch is older than the last one decided for its query, or that one has other rows, or another topic."""
 
 
 class RunIdReusedError(SinkError):

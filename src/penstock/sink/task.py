@@ -134,10 +134,10 @@ def elsewhere_error(
     """What is said of a batch that comes again with another topic setting."""
     return RestoredCheckpointError(
         f"batch {batch_id} of query {query_id} was written to {topic_in_words(before)}, and comes again for "
-        f"{topic_in_words(now)}: its topic was changed, or a copy of its checkpoint has been used under the same sink "
-        "name. Nothing was written. If it was changed, start once with the topic of before, and change it when this "
-        "batch is over; if it was a copy, give that one a sinkId of its own, and set onRestoredCheckpoint=rewrite here "
-        "for one start"
+        f"{topic_in_words(now)}: the option topic was changed, or a copy of the checkpoint was used under the same "
+        "sink name; nothing was written. Start once with the topic of before, until this batch is over; or set "
+        "onRestoredCheckpoint=rewrite for one start, and it is written a second time (after a copy: give that one a "
+        "sinkId of its own first)"
     )
 
 
