@@ -277,7 +277,7 @@ class SinkLogUnfitError(SinkError):
 
 
 class DecisionRefusedError(SinkError):
-    """A batch was not decided, because a task's transaction is dead or could die before it is ended."""
+    """A batch was not decided: a task's transaction is dead or could die too early, or its topic was deleted."""
 
 
 class DecisionInDoubtError(SinkError):

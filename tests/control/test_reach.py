@@ -11,7 +11,7 @@ from dataclasses import replace
 import pytest
 
 from penstock.control import ControlClient, reach
-from penstock.control.reach import TopicCheck, is_answer, why_unreachable, why_unreached
+from penstock.control.reach import TopicCheck, find_topic_ids, is_answer, why_unreachable, why_unreached
 from penstock.control.steps import ANY, with_last_trouble
 from penstock.errors import (
     InvalidTopicError,
@@ -52,6 +52,19 @@ def test_a_missing_topic_is_named() -> None:
         with ControlClient({"bootstrap.servers": kafka.bootstrap_servers}) as client:
             run_out_of_time(look, client, 0.2, lambda: look.missing)
         assert look.missing == "order"
+
+
+@pytest.mark.parametrize("release", ["4.0", "2.7"])
+def test_topics_are_told_by_their_ids_and_none_is_made(release: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reach, "PATIENCE_SECONDS", 0.1)
+    with FakeKafka(topics={"orders": 1}, release=release) as kafka:
+        with ControlClient({"bootstrap.servers": kafka.bootstrap_servers}) as client:
+            ids = find_topic_ids(client, ["orders", "users"], 60.0)
+        with kafka.locked() as cluster:
+            orders = cluster.topics.by_name("orders")
+            assert orders is not None
+            assert cluster.topics.by_name("users") is None
+    assert ids == {"orders": bytes(16) if release == "2.7" else orders.topic_id}
 
 
 def test_a_missing_right_is_told_at_once() -> None:

@@ -16,12 +16,14 @@ from penstock.errors import (
 )
 from penstock.protocol.messages import END_TXN
 from penstock.sink import BATCH_QUERY_ID, BatchPlan, Message, Slots, Step, inspect_sinks
+from penstock.sink.committing import commit_steps
 from penstock.sink.effects import (
     AppendFacts,
     AppendInTransaction,
     Describe,
     EndAll,
     EndTransaction,
+    FindTopicIds,
     ListOngoing,
     Reached,
 )
@@ -64,6 +66,23 @@ def test_the_order_is_decision_description_commit_ends_done(world: World) -> Non
         "AppendFacts",
         "AFTER_DONE",
     ]
+
+
+def test_topics_are_the_last_thing_that_is_asked_for_before_the_decision(world: World) -> None:
+    driver = world.driver()
+    _, messages = two_tasks(driver)
+    driver.seen.clear()
+    with pytest.raises(DecisionRefusedError, match=r"topic 'orders' was deleted and created again"):
+        driver.run(commit_steps(driver.settings, messages, 0, {TOPIC: frozenset((b"of another topic",))}))
+    question = driver.seen.index(FindTopicIds((TOPIC,)))
+    assert [type(effect) for effect in driver.seen[question - 1 :]] == [
+        Describe,
+        FindTopicIds,
+        EndTransaction,
+        EndAll,
+    ]
+    assert world.ongoing() == []
+    assert world.visible() == []
 
 
 def test_left_overs_are_looked_for_before_the_decision_has_begun(world: World) -> None:

@@ -6,7 +6,7 @@ from __future__ import annotations
 import json
 import logging
 import pickle
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,14 +15,16 @@ import pytest
 from pyspark.sql.datasource import WriterCommitMessage
 from pyspark.taskcontext import TaskContext
 
+from penstock.control import reach
 from penstock.errors import (
     BadRowsError,
+    DecisionRefusedError,
     KafkaError,
     RestoredCheckpointError,
     SinkError,
     SinkSupersededError,
 )
-from penstock.protocol.messages import PRODUCE
+from penstock.protocol.messages import METADATA, PRODUCE
 from penstock.sink import BatchPlan, Nothing, Skipped, Written, abort, commit, prepare
 from penstock.spark import cluster_check
 from penstock.spark import task as task_module
@@ -411,6 +413,106 @@ def test_the_same_name_on_another_cluster_is_another_sink(kafka: FakeKafka) -> N
         end(there, write_exactly_once(there, plan(there), SparkTask(0, QUERY, 0), [batch("b")]))
         assert visible(other) == [b"b"]
         task_module.forget_producer(list(task_module._producers.values())[-1])
+
+
+DELIVERIES = ["exactly-once", "at-least-once"]
+
+
+def write_batch(
+    kafka: FakeKafka, delivery: str, *tasks: Iterable[pa.RecordBatch], batch_id: int = 0
+) -> Callable[[], None]:
+    """Run the tasks of a batch, and return its commit."""
+    settings = options(kafka) if delivery == "exactly-once" else options(kafka, delivery=delivery)
+    before = plan(settings) if delivery == "exactly-once" else None
+    messages: list[WriterCommitMessage | None] = []
+    for number, rows in enumerate(tasks):
+        place = SparkTask(number, QUERY, batch_id)
+        if before is not None:
+            messages.append(write_exactly_once(settings, before, place, rows))
+        else:
+            messages.append(write_at_least_once(settings, place, rows))
+    return lambda: Write(settings).commit(pickle.loads(pickle.dumps(messages)), batch_id)
+
+
+def replace_topic(kafka: FakeKafka, *, again: bool = True) -> None:
+    with kafka.locked() as cluster:
+        cluster.topics.delete("orders")
+    if again:
+        kafka.create_topic("orders", 2)
+
+
+@pytest.mark.parametrize("delivery", DELIVERIES)
+@pytest.mark.parametrize("when", ["between tasks", "before the commit", "for good"])
+def test_a_topic_that_was_replaced_while_it_was_written_fails_the_batch(
+    kafka: FakeKafka, delivery: str, when: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reach, "PATIENCE_SECONDS", 0.1)
+
+    def second() -> Iterator[pa.RecordBatch]:
+        if when == "between tasks":
+            replace_topic(kafka)
+        yield batch("second")
+
+    write_batch(kafka, delivery, [batch("of an earlier batch")])()  # from now on the producer knows the topic
+    commit_it = write_batch(kafka, delivery, [batch("first")], second(), batch_id=1)
+    if when != "between tasks":
+        replace_topic(kafka, again=when != "for good")
+    expected = DecisionRefusedError if delivery == "exactly-once" else KafkaError
+    with pytest.raises(expected, match=r"topic 'orders' was deleted .* the batch again") as caught:
+        commit_it()
+    assert type(caught.value) is expected
+    assert open_transactions(kafka) == []
+    if when != "for good":
+        write_batch(kafka, delivery, [batch("third")], batch_id=1)()
+        assert b"third" in visible(kafka)
+        assert b"first" not in visible(kafka)
+        assert (b"second" in visible(kafka)) is (delivery == "at-least-once" and when == "between tasks")
+
+
+@pytest.mark.parametrize("delivery", DELIVERIES)
+def test_a_topic_that_was_replaced_between_the_rows_of_a_task_fails_the_batch(
+    kafka: FakeKafka, delivery: str
+) -> None:
+    def rows() -> Iterator[pa.RecordBatch]:
+        yield batch("a")
+        (producer,) = task_module._producers.values()
+        producer.flush()
+        replace_topic(kafka)
+        yield batch("b")
+
+    with pytest.raises(KafkaError):  # in the second protocol of transactions the broker itself sees the gap
+        write_batch(kafka, delivery, rows())()
+    assert delivery == "at-least-once" or visible(kafka) == []
+
+
+@pytest.mark.parametrize("delivery", DELIVERIES)
+def test_a_topic_that_was_replaced_before_the_batch_is_as_good_as_any(
+    kafka: FakeKafka, delivery: str
+) -> None:
+    write_batch(kafka, delivery, [batch("a")])()
+    replace_topic(kafka)
+    write_batch(kafka, delivery, [batch("b")], [batch("c")], batch_id=1)()
+    assert visible(kafka) == [b"b", b"c"]
+
+
+@pytest.mark.parametrize("delivery", DELIVERIES)
+def test_a_batch_whose_topics_cannot_be_asked_for_fails(kafka: FakeKafka, delivery: str) -> None:
+    commit_it = write_batch(kafka, delivery, [batch("a")])
+    with kafka.locked() as cluster:
+        cluster.denied_topics.add("orders")
+    with pytest.raises(KafkaError, match=r"'orders'.* the batch again"):
+        commit_it()
+    assert visible(kafka) == ([] if delivery == "exactly-once" else [b"a"])
+
+
+def test_brokers_before_topic_ids_are_not_asked_for_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(task_module, "_producers", {})
+    with FakeKafka(topics={"orders": 2}, release="2.7") as kafka:
+        commit_it = write_batch(kafka, "at-least-once", [batch("a")])
+        kafka.add_fault(Fault(api=METADATA, error=87, times=None))
+        commit_it()
+        for producer in list(task_module._producers.values()):
+            producer.close(0)
 
 
 def open_transactions(kafka: FakeKafka) -> list[str]:

@@ -44,13 +44,20 @@ class TopicCheck:
         unreached: when the time was up, the brokers that a bootstrap server had named and of which none was reached,
             each with its trouble.
         partitions: of each topic that is there, the numbers of its partitions.
+        ids: of each topic that is there, its id; zeros where the broker is older than 2.8.
+
+    Args:
+        topics: their names.
+        create: brokers may create those that do not exist, if they are set so.
     """
 
-    def __init__(self, topics: Iterable[str]) -> None:
+    def __init__(self, topics: Iterable[str], *, create: bool = True) -> None:
         self._topics = list(topics)
+        self._create = create
         self.missing: str | None = None
         self.unreached: Mapping[Node, KafkaError | None] = {}
         self.partitions: dict[str, list[int]] = {}
+        self.ids: dict[str, bytes] = {}
 
     def run(self, client: ControlClient, seconds: float) -> None:
         """Ask until all topics are there, while the trouble may pass.
@@ -77,7 +84,7 @@ class TopicCheck:
             raise
 
     def _steps(self, error_in: ErrorIn) -> Steps[Any]:
-        request = AskForTopics(self._topics, create=True, operations=True)
+        request = AskForTopics(self._topics, create=self._create, operations=True)
         return ask_until_answered(ANY, request, error_in)
 
     def _trouble_but_missing(self, body: Mapping[str, Any]) -> KafkaError | None:
@@ -102,7 +109,26 @@ class TopicCheck:
             if allowed != OPERATIONS_NOT_ASKED and not allowed & _MAY_WRITE:
                 return _may_not_write(row["name"])
             self.partitions[row["name"]] = sorted(each["partition_index"] for each in row["partitions"])
+            self.ids[row["name"]] = bytes(row.get("topic_id") or bytes(16))
         return None
+
+
+def find_topic_ids(client: ControlClient, topics: Iterable[str], seconds: float) -> dict[str, bytes]:
+    """The id of each topic that exists; zeros where the broker is older than 2.8. Creates none.
+
+    Raises:
+        TopicAuthorizationError: a topic may not be written to.
+        KafkaTimeoutError: no broker has answered in time.
+        KafkaError: the brokers refuse.
+    """
+    check = TopicCheck(topics, create=False)
+    try:
+        check.run(client, seconds)
+    except KafkaTimeoutError:
+        if check.missing is None:
+            raise
+        check.ids.pop(check.missing, None)
+    return check.ids
 
 
 def is_answer(cause: BaseException | None) -> bool:

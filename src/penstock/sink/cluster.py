@@ -20,6 +20,7 @@ from penstock.control.partition_log import (
     init_producer_id,
     write_batch,
 )
+from penstock.control.reach import find_topic_ids
 from penstock.control.steps import Backoff, CoordinatorOf, Steps, ask_until_answered
 from penstock.control.topics import topic_shape
 from penstock.control.transactions import TransactionDescription, describe_transactions, list_where_answered
@@ -109,6 +110,7 @@ class Cluster:
             effects.EndTransaction: self._end_transaction,
             effects.AppendFacts: self._append_facts,
             effects.Describe: self._describe,
+            effects.FindTopicIds: self._find_topic_ids,
             effects.ListOngoing: self._list_ongoing,
             effects.FenceAll: self._fence_all,
             effects.EndAll: self._end_all,
@@ -145,7 +147,9 @@ class Cluster:
         try:
             return self._performers[type(effect)](effect)
         except TopicAuthorizationError as error:
-            raise explain_refusal(error, f"read or write the topic {self._log_topic!r}") from error
+            raise explain_refusal(
+                error, f"read or write the topic {error.topic or self._log_topic!r}"
+            ) from error
 
     def _find_old_broker(self, effect: effects.FindOldBroker) -> str | None:
         del effect
@@ -230,6 +234,9 @@ class Cluster:
 
     def _describe(self, effect: effects.Describe) -> dict[str, TransactionDescription | None]:
         return describe_transactions(effect.transactional_ids, self._client, timeout=self._timeout)
+
+    def _find_topic_ids(self, effect: effects.FindTopicIds) -> dict[str, bytes]:
+        return find_topic_ids(self._client, effect.topics, self._timeout)
 
     def _list_ongoing(self, effect: effects.ListOngoing) -> list[str]:
         pattern = task_id_pattern() if effect.sink_key is None else task_id_pattern(effect.sink_key)

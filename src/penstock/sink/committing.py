@@ -8,6 +8,7 @@ Rules:
    the coordinator's short time-out takes the decision away, so that it cannot come late.
 3. No decision unless every handle will live long enough for a new driver to finish it. Brokers' times only.
 4. Only a plain yes to the commit of the decision goes on. After anything else nothing is known, and nothing is touched.
+5. The topics are asked for after all else: what happens to them before the decision is seen.
 """
 
 from __future__ import annotations
@@ -38,6 +39,7 @@ from penstock.sink.effects import (
     Effects,
     EndAll,
     EndTransaction,
+    FindTopicIds,
     Note,
     Reached,
     ReadLog,
@@ -60,6 +62,7 @@ from penstock.sink.messages import (
     TaskHandle,
     sort_out,
 )
+from penstock.sink.replaced import TopicIds, why_incomplete
 from penstock.sink.replaying import check_repair, check_skipped, is_repair, is_written_again
 from penstock.sink.settings import SinkSettings
 from penstock.transaction_handle import TransactionHandle
@@ -91,7 +94,10 @@ class CommitReport(NamedTuple):
 
 
 def commit_steps(
-    settings: SinkSettings, messages: Iterable[Message | None], batch_id: int
+    settings: SinkSettings,
+    messages: Iterable[Message | None],
+    batch_id: int,
+    topic_ids: TopicIds | None = None,
 ) -> Effects[CommitReport]:
     """Decide a batch and make it visible, or find out that it was decided.
 
@@ -125,7 +131,7 @@ def commit_steps(
         )
     elif not (yield from is_written_again(settings, batch, view)):
         return CommitReport(decided=False, skipped=True)
-    decision, left_over = yield from _decide(settings, batch.stamp, batch, view)
+    decision, left_over = yield from _decide(settings, batch.stamp, batch, view, topic_ids or {})
     yield Reached(Step.AFTER_DECISION, {"batch_id": batch_id})
     yield from finish(settings.sink_key, decision)
     yield from abort_left_over(left_over)
@@ -216,9 +222,13 @@ def _ids(handles: Iterable[TaskHandle]) -> set[tuple[str, int, int]]:
 
 
 def _decide(
-    settings: SinkSettings, stamp: ExecutionStamp, batch: BatchMessages, view: SinkView
+    settings: SinkSettings,
+    stamp: ExecutionStamp,
+    batch: BatchMessages,
+    view: SinkView,
+    topic_ids: TopicIds,
 ) -> Effects[tuple[Decision, tuple[TransactionHandle, ...]]]:
-    """Write the decision, look at all handles, and commit it; also what other attempts have left open."""
+    """Write the decision, look at all handles and topics, and commit it; also what other attempts have left open."""
     key, identity, name = settings.sink_key, stamp.coordinator, _name(batch)
     before = view.decision
     decision = decide(
@@ -239,13 +249,14 @@ def _decide(
         yield from write_in_transaction(identity, key, records)
         ids = (identity.transactional_id, *(handle.transaction.transactional_id for handle in batch.handles))
         described: Described = yield Describe(ids)
+        found = (yield FindTopicIds(tuple(sorted(topic_ids)))) if topic_ids else {}
     except KafkaError as error:
         # Without a commit of the decision nothing is decided. What is open is left to abort(), or the next start.
         raise DecisionRefusedError(
-            f"{name} was not decided: its decision could not be written, or its transactions not be looked at: "
-            f"{error}. Nothing of it is visible or will be: run the batch again"
+            f"{name} was not decided: its decision could not be written, or its transactions and topics not be looked "
+            f"at: {error}. Nothing of it is visible or will be: run the batch again"
         ) from error
-    trouble = _trouble(settings, identity, batch.handles, described)
+    trouble = _trouble(settings, identity, batch.handles, described) or why_incomplete(topic_ids, found)
     if trouble is not None:
         yield from _give_up(identity, batch.handles)
         raise DecisionRefusedError(

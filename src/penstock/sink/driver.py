@@ -18,6 +18,7 @@ from penstock.sink.identity import DriverIdentity
 from penstock.sink.log.view import SinkView
 from penstock.sink.messages import BatchPlan, Message
 from penstock.sink.preparing import PlannerMemory, prepare_steps
+from penstock.sink.replaced import TopicIds
 from penstock.sink.settings import SinkSettings
 
 # Of this process; a child made by a fork starts anew.
@@ -58,6 +59,7 @@ def commit(
     messages: Iterable[Message | None],
     batch_id: int = 0,
     *,
+    topic_ids: TopicIds | None = None,
     client: ControlClient | None = None,
 ) -> CommitReport:
     """Decide a batch, and make it visible.
@@ -66,6 +68,7 @@ def commit(
         settings: the sink.
         messages: one from each task.
         batch_id: of the streaming query; 0 for a batch job.
+        topic_ids: the ids under which the tasks have known the topics that they wrote to, as far as brokers tell.
         client: an open client; one of its own, unless given.
 
     Raises:
@@ -76,7 +79,7 @@ def commit(
         KafkaError: the brokers do not answer.
     """
     with _cluster(settings, client) as cluster:
-        return cluster.run(commit_steps(settings, messages, batch_id))
+        return cluster.run(commit_steps(settings, messages, batch_id, topic_ids))
 
 
 def abort(

@@ -18,6 +18,7 @@ request, or (FenceAll, EndAll) independent ones in any order.
 | ReadRuns | list of SinkView |
 | CheckDrivers | list of Life, as the owners |
 | Describe | dict of TransactionDescription or None, by id |
+| FindTopicIds | dict of ids, by topic; without topics that do not exist |
 | ListOngoing | list of transactional ids |
 | FenceAll | list of KafkaError or None, as the ids |
 | EndAll | list of Completion, as the handles |
@@ -125,6 +126,12 @@ class Describe(NamedTuple):
     transactional_ids: tuple[str, ...]
 
 
+class FindTopicIds(NamedTuple):
+    """Ask for the ids that topics have now."""
+
+    topics: tuple[str, ...]
+
+
 class ListOngoing(NamedTuple):
     """Ask every broker for the open transactions of a sink's tasks; None is every sink."""
 
@@ -173,6 +180,7 @@ Effect = (
     | EndTransaction
     | AppendFacts
     | Describe
+    | FindTopicIds
     | ListOngoing
     | FenceAll
     | EndAll

@@ -7,6 +7,8 @@ A short time-out is for mistakes. A cluster that was found before is there, and 
 a query that runs: then the check waits as long as records do. That it was found is known by this process; or, where
 Spark has started a new one for planning, by a batch that the checkpoint has as committed, or by the sink's owner in the
 log.
+
+At least once the driver asks again at the end of each batch: whether its topics are still those that were written to.
 """
 
 from __future__ import annotations
@@ -23,8 +25,8 @@ from urllib.parse import unquote, urlsplit
 from penstock._events import Event, tell
 from penstock._locks import Latch
 from penstock.control import reach
-from penstock.control.client import ControlClient
-from penstock.control.reach import TopicCheck, is_answer, why_unreachable, why_unreached
+from penstock.control.client import ControlClient, IdleClients
+from penstock.control.reach import TopicCheck, find_topic_ids, is_answer, why_unreachable, why_unreached
 from penstock.errors import (
     AuthenticationError,
     BootstrapError,
@@ -33,9 +35,12 @@ from penstock.errors import (
     KafkaTimeoutError,
     TopicAuthorizationError,
 )
+from penstock.sink.replaced import TopicIds, why_incomplete
 from penstock.spark.options import KAFKA_PREFIX, SAME_EVERYWHERE, SinkOptions
 
 _logger = logging.getLogger("penstock.spark")
+
+_clients = IdleClients()  # of this process, for the question at the end of each batch
 
 # A streaming query is planned for each micro-batch: not each of them needs a check.
 _GOOD_FOR_SECONDS: Final = 60.0
@@ -95,6 +100,32 @@ def check_cluster(
     except _NoAnswerError as error:
         raise error.told from None
     _seen[key] = now
+
+
+def check_topics_kept(options: SinkOptions, topic_ids: TopicIds) -> None:
+    """Make sure, after all was acknowledged, that no topic was deleted meanwhile: what was in it would be missing.
+
+    Args:
+        options: of the write.
+        topic_ids: of the tasks.
+
+    Raises:
+        KafkaError: one was, or no broker tells.
+    """
+    try:
+        with _clients.borrow(options.producer) as client:
+            found = find_topic_ids(client, topic_ids, FOUND_PATIENCE_SECONDS)
+    except KafkaError as error:
+        raise _told(
+            "all rows were acknowledged, but whether their topics were deleted meanwhile could not be found out: "
+            f"{error}. Write the batch again: at least once, rows may be written twice",
+            error,
+        ) from None
+    why = why_incomplete(topic_ids, found)
+    if why is not None:
+        raise KafkaError(
+            f"{why}: write the batch again. At least once, other rows of it may be written twice"
+        )
 
 
 class _NoAnswerError(KafkaError):

@@ -29,6 +29,7 @@ from penstock.errors import (
     KafkaError,
     RecordTooLargeError,
 )
+from penstock.sink.replaced import TopicIds
 from penstock.spark.checksum import Checksum
 from penstock.spark.dead_letters import DeadLetters
 from penstock.spark.options import KAFKA_PREFIX, SinkOptions
@@ -69,12 +70,15 @@ class TaskReport:
         bytes: of keys and values.
         dead_letters: of the rows, those that went to the dead-letter topic.
         partitions: what each partition got, dead letters included; by topic, then by number.
+        topic_ids: the ids under which a task has known these topics, from its first record to its last acknowledgement;
+            without topics whose id no broker has told.
     """
 
     rows: int = 0
     bytes: int = 0
     dead_letters: int = 0
     partitions: dict[str, dict[int, PartitionSums]] = field(default_factory=dict)
+    topic_ids: TopicIds = field(default_factory=dict)
 
     def add_delivered(self, report: BulkReport) -> None:
         self.bytes += report.bytes
@@ -89,6 +93,8 @@ class TaskReport:
         for topic, counts in other.partitions.items():
             for partition, count in counts.items():
                 self._count(topic, partition, count.rows, count.end_offset)
+        for topic, ids in other.topic_ids.items():
+            self.topic_ids[topic] = self.topic_ids.get(topic, frozenset()) | ids
 
     def _count(self, topic: str, partition: int, rows: int, end_offset: int) -> None:
         count = self.partitions.setdefault(topic, {}).setdefault(partition, PartitionSums())

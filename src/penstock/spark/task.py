@@ -44,6 +44,7 @@ from penstock.sink import (
 from penstock.sink.messages import SUMMED
 from penstock.sink.settings import BATCH_QUERY_ID
 from penstock.spark.checksum import Checksum, checksum_by
+from penstock.spark.known_topics import known_topics
 from penstock.spark.options import BATCH_BATCH_ID, SAME_EVERYWHERE, SinkOptions, producer_config
 from penstock.spark.partition_sender import PartitionSender, TaskMessage, TaskReport
 from penstock.spark.task_numbers import task_numbers
@@ -268,12 +269,14 @@ def _check_wanted(options: SinkOptions, plan: BatchPlan) -> None:
 def _send_all(
     producer: Producer, sender: PartitionSender, batches: Iterable[pa.RecordBatch]
 ) -> tuple[TaskReport, dict[str, Any]]:
+    topics = known_topics(producer)
     began = time.monotonic()
     for batch in batches:
         sender.send(batch)
     sent = time.monotonic()
     report = sender.finish()
     done = time.monotonic()
+    report.topic_ids = topics.ids(report.partitions)
     return report, task_numbers(producer, done - began, done - sent)
 
 

@@ -130,13 +130,18 @@ class Write:
         with plain_errors():
             reached(Step.COMMITTING, batch_id=batch_id)
             done = _all_task_messages(messages)
+            report = summed(message.report for message in done)
             skipped = any(message.skipped for message in done)
             if self._settings is not None:
                 from penstock.sink import commit
 
                 outcomes = [message.outcome for message in done]
-                skipped = commit(self._settings, outcomes, batch_id).skipped or skipped
-            report = summed(message.report for message in done)
+                committed = commit(self._settings, outcomes, batch_id, topic_ids=report.topic_ids)
+                skipped = committed.skipped or skipped
+            elif report.topic_ids:
+                from penstock.spark.cluster_check import check_topics_kept
+
+                check_topics_kept(self._options, report.topic_ids)
             numbers = numbers_of(done)
             if numbers is not None:
                 tell(

@@ -562,6 +562,17 @@ def test_reset_backoff_forgets_equivalent_answers(started: Driver) -> None:
     assert started.run_until_due() <= 0.12
 
 
+def test_a_refresh_waits_for_nothing(started: Driver) -> None:
+    for _ in range(5):
+        started.metadata.request_update(started.now)
+        started.answer(topic("orders"))
+    assert not started.is_due()
+    started.metadata.refresh()
+    assert started.is_due()
+    assert started.answer(topic("orders")) == ["orders"]
+    assert started.metadata.age(started.now) == 0
+
+
 def test_a_newer_epoch_is_progress(started: Driver) -> None:
     """Requirement 88."""
     for epoch in range(6, 12):

@@ -177,6 +177,13 @@ class ProducerMetadata:
         with self._lock:
             self._schedule.request(reset_backoff=reset_backoff)
 
+    def refresh(self) -> None:
+        """Ask for a full update at once, whatever the backoff says."""
+        with self._lock:
+            self._schedule.hurry()
+            self._schedule.request()
+        self._wake()
+
     def await_topic(self, topic: str, partition: int | None, now: float) -> Ticket[ClusterSnapshot]:
         """Wait for a topic to be known and, where a partition is given, for the topic to have it.
 
