@@ -65,7 +65,7 @@ class KafkaError(Exception):
     """Root of all errors raised by this package."""
 
     retriable: ClassVar[bool] = False
-    fatal: ClassVar[bool] = False
+    fatal: bool = False  # of a record's error also by its instance
     requires_abort: ClassVar[bool] = False
 
     # Where send_many or send_arrow raised it after rows had been accepted: their BulkDelivery.

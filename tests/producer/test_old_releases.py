@@ -10,7 +10,7 @@ import pytest
 from producer.fakes_txn import ClusterRig
 
 from penstock.error_codes import ErrorCode
-from penstock.errors import InvalidRecordError, ProducerFailedError, UnsupportedVersionError
+from penstock.errors import InvalidRecordError, TransactionAbortableError, UnsupportedVersionError
 from penstock.protocol.messages import INIT_PRODUCER_ID, PRODUCE
 from penstock.testing.faults import Fault
 from penstock.testing.releases import RELEASES
@@ -327,8 +327,9 @@ def test_an_old_leader_is_an_error_in_a_transaction() -> None:
     assert isinstance(error, UnsupportedVersionError)
     for part in ("transactional.id needs Kafka 0.11", "broker 1", "Kafka 0.10.2"):
         assert part in str(error)
-    with pytest.raises(ProducerFailedError, match=r"0\.11"):
+    with pytest.raises(TransactionAbortableError, match=r"0\.11"):
         rig.commit()
+    rig.abort()
     assert rig.values("u", 0, "read_uncommitted") == []
 
 

@@ -122,13 +122,17 @@ def make_plan(rng: random.Random, *, awaited: bool = False) -> Plan:
 def grow_old(plan: Plan, rng: random.Random) -> None:
     """Change a plan so that brokers are of old releases, and go from one to another while they are used."""
     plan.features = {}
-    if plan.options.get("compression_type") == "zstd":
-        plan.options["compression_type"] = rng.choice(("gzip", "snappy", "lz4"))
+    if plan.mode != PLAIN and plan.options.get("compression_type") == "zstd":
+        plan.changes = ("2.0", "2.1")  # the former does not know the codec
+        plan.release = rng.choice(plan.changes)
+        return
     if plan.mode != PLAIN:
         # Brokers of 0.11 remember one batch of a producer: what was sent to a newer leader may be unknown to them.
         plan.release = rng.choice(("0.11.0",) * 5 + _WITH_BATCHES)
         plan.changes = () if plan.release == "0.11.0" else _WITH_BATCHES
         return
+    if plan.options.get("compression_type") == "zstd":
+        plan.options["compression_type"] = rng.choice(("gzip", "snappy", "lz4"))
     plan.release = rng.choice(("0.9.0", "0.10.0", "0.10.2"))
     plan.changes = rng.choice(((), ("0.10.0", "0.10.2", "0.11.0", "1.1", "2.8", "4.3")))
     if rng.random() < 0.5:

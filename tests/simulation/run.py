@@ -81,6 +81,7 @@ class Report:
     renewals: int = 0  # sessions
     refusals: int = 0  # identities
     conversions: int = 0  # records
+    refused: int = 0  # batches, before they were sent
     virtual_seconds: float = 0.0
     problems: list[str] = field(default_factory=list)
     trace: list[str] = field(default_factory=list)

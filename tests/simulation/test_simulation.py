@@ -18,6 +18,8 @@ from penstock.network.handshake import ApiVersionsHandshake
 from penstock.network.old_brokers import OpeningMode
 from penstock.network.states import READY, REAUTHENTICATING
 from penstock.producer.guarantee.idempotent import IdempotentGate
+from penstock.producer.guarantee.response_policy import Action, Decision
+from penstock.producer.io import _outcomes_cy
 from penstock.types import TopicPartition
 from simulation.bugs import BUGS
 from simulation.checks import check_order
@@ -95,6 +97,17 @@ def test_more_in_flight_than_a_broker_of_0_11_remembers_is_found(monkeypatch):
     seeds = (1005, 1081, 1140, 1146, 1200, 1203, 1204)  # of Kafka 0.11
     problems = [problem for seed in seeds for problem in simulate(seed, old=True).problems]
     assert any("is in the log 2 times" in problem for problem in problems)
+
+
+def test_a_refused_batch_that_ends_the_producer_is_found(monkeypatch):
+    """Brokers of Kafka 2.0 do not know zstd, those of 2.1 do."""
+    seeds = (1149, 1161, 1335, 1370, 1577)
+    reports = [simulate(seed, old=True) for seed in seeds]
+    assert not [problem for report in reports for problem in report.problems]
+    assert sum(report.refused for report in reports) > 20
+    monkeypatch.setattr(_outcomes_cy, "decide_unsent", lambda _: Decision(Action.FAIL, fatal=True))
+    problems = [problem for seed in seeds for problem in simulate(seed, old=True).problems]
+    assert any("has ended the producer" in problem for problem in problems)
 
 
 def test_a_request_that_is_written_while_the_client_authenticates_anew_is_found(monkeypatch):

@@ -11,6 +11,7 @@ Rules that are checked here:
    of a partition do.
 6. Memory is granted in the order in which it was asked for.
 7. A record has its outcome when its delivery time-out is over.
+8. A batch that was refused before it was sent does not end the producer.
 
 What concerns the network and the metadata is in `watch_network`.
 
@@ -94,6 +95,16 @@ class Watch:
 
         parts.sender._fail_expired = watched_expiry  # type: ignore[method-assign]
         outcomes.fail, outcomes._retry = watched_fail, watched_retry  # type: ignore[method-assign]
+        on_unsent, gate = outcomes.on_unsent, parts.sender._gate
+
+        def watched_unsent(error: Any, batches: list[Batch], now: float) -> None:
+            could_go_on = not gate.failed
+            on_unsent(error, batches, now)
+            self._sim.report.refused += len(batches)
+            if gate.failed and could_go_on and not any(batch.in_doubt for batch in batches):
+                self._sim.violate(f"{error!r} has ended the producer, although nothing was sent")
+
+        outcomes.on_unsent = watched_unsent  # type: ignore[method-assign]
 
     def _check_failure(self, batch: Batch, error: Any, now: float) -> None:
         if batch.state is not BatchState.IN_FLIGHT or isinstance(error, DeliveryTimeoutError):

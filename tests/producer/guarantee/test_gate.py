@@ -23,7 +23,6 @@ from penstock.errors import (
     NotEnoughReplicasError,
     ProducerClosedError,
     RequestTimedOutError,
-    UnsupportedVersionError,
     broker_error,
 )
 from penstock.producer.guarantee.idempotent import LAST_EPOCH
@@ -620,17 +619,6 @@ def test_errors_after_which_the_producer_cannot_go_on(code):
     while rig.waiting():
         rig.answer(error_code=19)
     assert not rig.parts.accumulator.has_incomplete()  # also those that would have been sent again
-
-
-def test_no_common_version_is_fatal():
-    """Requirement 63."""
-    rig = GateRig(versions={"Produce": (0, 2)})
-    rig.know("t")
-    delivery = rig.send("t", b"a")
-    rig.deliver(delivery)
-    assert isinstance(delivery.exception(0), UnsupportedVersionError)
-    with pytest.raises(KafkaError, match="cannot go on"):
-        rig.send("t", b"b")
 
 
 def test_without_retries_left_the_numbers_stay():

@@ -307,8 +307,11 @@ class IdempotentGate:
             self.on_expired(batch, error)
             return
         self._numbers.book.drop(batch)
-        if decision.bump_epoch and batch.identity.base_sequence >= 0:
-            self._numbers.book.mark_broken(batch.queue, batch.identity.base_sequence)
+        if batch.identity.base_sequence >= 0:
+            if decision.frees_numbers:
+                self._numbers.book.close_gap(batch)
+            elif decision.bump_epoch:
+                self._numbers.book.mark_broken(batch.queue, batch.identity.base_sequence)
         if decision.fatal:
             self._fatal = error
             self._numbers.halted = True

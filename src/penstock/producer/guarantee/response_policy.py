@@ -8,10 +8,13 @@ retries and time are left. `Outcomes` does what is decided here.
 from __future__ import annotations
 
 import enum
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.error_codes import ErrorCode
 from penstock.errors import BROKER_ERRORS, InvalidMetadataError, error_row
+
+if TYPE_CHECKING:
+    from penstock.producer.batch._batch_cy import Batch
 
 
 class Action(enum.Enum):
@@ -32,6 +35,7 @@ class Decision(NamedTuple):
         restart_sequences: number the partition from 0 again, with the same epoch.
         fatal: the producer as a whole cannot go on.
         expendable: a transaction goes on without the records of the batch.
+        frees_numbers: no broker has seen the batch: the next one gets its numbers.
     """
 
     action: Action
@@ -40,6 +44,7 @@ class Decision(NamedTuple):
     restart_sequences: bool = False
     fatal: bool = False
     expendable: bool = False
+    frees_numbers: bool = False
 
 
 class BatchSituation(NamedTuple):
@@ -120,6 +125,12 @@ def decide(code: int, batch: BatchSituation, retries: int) -> Decision:
         can_retry = batch.attempts < retries and not batch.done and not batch.expired
         return Decision(Action.RETRY if can_retry else Action.FAIL, meaning.refresh_metadata)
     return meaning
+
+
+def decide_unsent(batch: Batch) -> Decision:
+    """For a batch that this process could not or would not send: it fails alone, whatever the reason."""
+    is_first = batch.attempts == 0 and not batch.is_piece
+    return Decision(Action.FAIL, bump_epoch=not is_first, frees_numbers=is_first)
 
 
 def decide_numbered(code: int, batch: BatchSituation, numbers: SequenceSituation, retries: int) -> Decision:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from penstock._events import Event, tell_error
 from penstock.errors import KafkaError
 from penstock.producer.batch._batch_cy import BatchState
-from penstock.producer.guarantee.response_policy import Action, Decision
+from penstock.producer.guarantee.response_policy import decide_unsent
 from penstock.producer.metadata.cluster import NO_TOPIC_ID
 
 try:
@@ -477,7 +477,7 @@ class Drainer:
         self.unsealed.append(batch)
         try:
             # Before the callbacks, which may ask for what follows from the outcome.
-            self.gate.on_failure(batch, failure, Decision(Action.FAIL, bump_epoch=True))
+            self.gate.on_failure(batch, failure, decide_unsent(batch))
         except Exception as trouble:  # noqa: BLE001 - it is logged
             _tell("the failure of a batch of %s could not be noted", batch, trouble)
         try:

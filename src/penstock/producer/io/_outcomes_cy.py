@@ -20,7 +20,7 @@ from penstock.config.kinds import INT_MAX
 from penstock.errors import BrokerError, InvalidRecordError, KafkaError, broker_error
 from penstock.producer.batch._batch_cy import BatchState
 from penstock.producer.guarantee.gate import Gate
-from penstock.producer.guarantee.response_policy import Action, BatchSituation, Decision
+from penstock.producer.guarantee.response_policy import Action, BatchSituation, Decision, decide_unsent
 from penstock.producer.io.converting import EARLIER_ATTEMPT, Refusal
 from penstock.producer.metadata.cluster import LeaderHint
 from penstock.producer.metadata.metadata import ProducerMetadata
@@ -150,7 +150,7 @@ class Outcomes:
         """A request has ended. Even after an error here, each of its batches is queued again or has its outcome."""
         try:
             if response.error is not None:
-                self._on_failure(response.error, response.node, batches, now)
+                self._on_failure(response, response.error, batches, now)
             else:
                 body = _written_unanswered(batches) if response.body is None else response.body
                 self._on_answer(body, response.node, batches, now)
@@ -175,13 +175,18 @@ class Outcomes:
         if written:
             self._acknowledge(written, now)
 
-    def _on_failure(self, error: KafkaError, node: Node, batches: Sequence[Batch], now: float) -> None:
+    def _on_failure(
+        self, response: InFlightRequest, error: KafkaError, batches: Sequence[Batch], now: float
+    ) -> None:
         """The request failed: no answer will come."""
         code = error.code if isinstance(error, BrokerError) else ErrorCode.NETWORK_EXCEPTION
         tell(
-            log, logging.DEBUG, Event.PRODUCE_REQUEST_FAILED, "a produce request to %s failed: %s", node, error,
-            node=node, error=error,
+            log, logging.DEBUG, Event.PRODUCE_REQUEST_FAILED, "a produce request to %s failed: %s",
+            response.node, error, node=response.node, error=error,
         )  # fmt: skip
+        if response.version < 0:
+            self.on_unsent(error, batches, now)
+            return
         # Of a broker's error only the message is used: its name and code are added later.
         text = error.message if isinstance(error, BrokerError) else str(error)
         for batch in batches:
@@ -189,19 +194,19 @@ class Outcomes:
             self._complete(batch, answer, now, error)
 
     def on_unsent(self, error: KafkaError, batches: Sequence[Batch], now: float) -> None:
-        """The request could not be made: fail its batches, which would never get an outcome otherwise."""
+        """These batches were refused before their request was written: they fail, and the producer goes on."""
+        error.fatal = False  # as its class may say, for a call without which the producer is of no use
         for batch in batches:
-            self._give_up(batch, error, now)
+            self._give_up(batch, error, now, decide_unsent(batch))
             self._release(batch)
 
     def on_refused(self, refusal: Refusal, now: float) -> None:
-        """A batch cannot be converted for its old leader. This request has written nothing of it."""
-        if refusal.answer is None:
-            self.on_unsent(
-                refusal.error or KafkaError("the batch could not be converted"), [refusal.batch], now
-            )
+        """A batch cannot be sent to its leader as it is. This request has written nothing of it."""
+        self._metadata.request_update(now)  # another broker may lead it by now, and no answer will say so
+        if isinstance(refusal.reason, KafkaError):
+            self.on_unsent(refusal.reason, [refusal.batch], now)
         else:
-            self._complete(refusal.batch, refusal.answer, now, refusal.error)
+            self._complete(refusal.batch, refusal.reason, now)
 
     # ---- batches that were written
 

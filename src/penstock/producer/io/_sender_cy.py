@@ -285,8 +285,10 @@ class Sender:
                     drained[node_id] = self._convert(node, old.get(node_id), batches, now)
                     failed = failed or len(drained[node_id]) < len(batches)
                     batches = drained[node_id]
-                if batches and self._send_or_fail(node, batches, now, is_old):
-                    sent.append(node)
+                if batches:
+                    failed = not self._send_or_fail(node, batches, now, is_old) or failed
+                    if batches:
+                        sent.append(node)
         for node in sent:
             self._metrics.on_request(
                 drained[node.id], now
@@ -298,7 +300,7 @@ class Sender:
                 delay = 0.0
         for batch in drainer.unsealed:
             self._metrics.on_batch_error(batch, now)
-        if failed or drainer.unsealed or len(sent) < len(drained):
+        if failed or drainer.unsealed:
             return 0.0  # the gate may have something to settle
         return min(delay, AFTER_UNEXPECTED) if others_wait or drainer.gate_failed else delay
 
@@ -394,11 +396,11 @@ class Sender:
 
     @cython.cfunc
     def _send_or_fail(self, node: Any, batches: list, now: cython.double, is_old: cython.bint) -> cython.bint:
-        """Send a request; False when it could not be made, and its batches have failed.
+        """Send a request; False when some of its batches could not be sent, and have failed.
 
         Args:
             node: the leader.
-            batches: what it leads.
+            batches: what it leads; loses those that have failed.
             now: the time.
             is_old: whether it gets their message sets.
         """
@@ -408,13 +410,27 @@ class Sender:
             # No answer will come for these. Without an outcome here, their memory would be lost, too.
             text = "a produce request to %s could not be made"
             tell_error(log, Event.BATCH_ERROR, text, node, node=node, error=cause)
+            failed: list = [batch for batch in batches if not self._can_be_sent(batch, is_old)]
+            if not failed:
+                failed = batches[:]  # none is at fault alone
+            batches[:] = [batch for batch in batches if batch not in failed]
             error = KafkaError(f"the records could not be sent to {node}: {cause!r}")
             error.__cause__ = cause
-            self._leave_flight(batches)
+            self._leave_flight(failed)
             try:
-                self._outcomes.on_unsent(error, batches, now)
+                self._outcomes.on_unsent(error, failed, now)
             finally:
-                self._let_go_on(batches)
+                self._let_go_on(failed)
+                if batches:
+                    self._send_or_fail(node, batches, now, is_old)
+            return False
+        return True
+
+    def _can_be_sent(self, batch: Batch, is_old: bool) -> bool:
+        """Whether a batch can be put into a request of its own."""
+        try:
+            ProduceRequest(self._acks, 0, self._drainer.partition_batches([batch], is_old))
+        except Exception:  # noqa: BLE001 - the error with all of them is logged
             return False
         return True
 

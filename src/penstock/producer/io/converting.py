@@ -70,13 +70,12 @@ class Refusal(NamedTuple):
     """A batch that cannot be sent to its leader as it is.
 
     Attributes:
-        error: why nothing of it can be sent; None where single records are at fault.
-        answer: what a broker that knows the reason would say; None: something unexpected happened.
+        reason: why nothing of it can be sent; or what a broker that knows the reason would say, where a part of it may
+            be sent.
     """
 
     batch: Batch
-    error: KafkaError | None
-    answer: PartitionResponse | None
+    reason: KafkaError | PartitionResponse
 
 
 class Conversions:
@@ -299,7 +298,10 @@ class Conversions:
         except LegacyFormatError as error:
             if error.reason is LegacyFormatReason.HEADERS:
                 return _with_headers(batch, error.indexes, _TOO_OLD.format(who=who))
-            return _unsupported(batch, f"the records cannot be sent to {who}: {error}")
+            text = f"the records cannot be sent to {who}: {error}"
+            if error.reason is LegacyFormatReason.SIZE:
+                return _answered(batch, ErrorCode.MESSAGE_TOO_LARGE, text)
+            return _unsupported(batch, text)
         batch.legacy = (magic, records)
         self._converted.add(batch)
         self._records.record(batch.record_count, now)
@@ -313,8 +315,14 @@ class Conversions:
 
 
 def _unsupported(batch: Batch, text: str) -> Refusal:
-    answer = PartitionResponse(*batch.topic_partition, ErrorCode.UNSUPPORTED_VERSION, error_message=text)
-    return Refusal(batch, UnsupportedVersionError(f"{batch.topic_partition}: {text}"), answer)
+    text = f"{batch.topic_partition}: {text}{EARLIER_ATTEMPT if batch.in_doubt else ''}"
+    return Refusal(batch, UnsupportedVersionError(text))
+
+
+def _answered(batch: Batch, code: int, text: str, errors: Sequence[tuple[int, str]] = ()) -> Refusal:
+    return Refusal(
+        batch, PartitionResponse(*batch.topic_partition, code, record_errors=errors, error_message=text)
+    )
 
 
 def _with_headers(batch: Batch, indexes: Sequence[int], why: str) -> Refusal:
@@ -329,13 +337,9 @@ def _with_headers(batch: Batch, indexes: Sequence[int], why: str) -> Refusal:
             shown = ", ".join(found[:_NAMED_HEADERS]) + (", ..." if len(found) > _NAMED_HEADERS else "")
             text = f"the record for {batch.topic_partition} has headers ({shown}), which need Kafka 0.11, and {why}"
             errors.append((index, text + (EARLIER_ATTEMPT if batch.in_doubt else "")))
-    answer = PartitionResponse(
-        *batch.topic_partition,
-        ErrorCode.INVALID_RECORD,
-        record_errors=errors,
-        error_message=f"it has headers, which need Kafka 0.11, and {why}",
+    return _answered(
+        batch, ErrorCode.INVALID_RECORD, f"it has headers, which need Kafka 0.11, and {why}", errors
     )
-    return Refusal(batch, None, answer)
 
 
 def _broken(batch: Batch, who: str, cause: Exception) -> Refusal:
@@ -345,4 +349,4 @@ def _broken(batch: Batch, who: str, cause: Exception) -> Refusal:
     )  # fmt: skip
     error = KafkaError(f"the batch of {batch.topic_partition} could not be converted for {who}: {cause!r}")
     error.__cause__ = cause
-    return Refusal(batch, error, None)
+    return Refusal(batch, error)

@@ -443,6 +443,9 @@ class TransactionManager:
                 self._coordinator.fail_for_good(error)
             elif decision.expendable:
                 self._leave_out(batch)
+            elif decision.frees_numbers:
+                self._leave_out(batch)
+                self._coordinator.require_abort(error, wants_bump=False)
             else:
                 is_numbered = batch.identity.base_sequence >= 0
                 if isinstance(error, UnknownProducerIdError):
@@ -454,13 +457,13 @@ class TransactionManager:
         self._operation.complete_tickets()
 
     def _leave_out(self, batch: Batch) -> None:
-        """A batch was refused that may be left out: the transaction goes on as if it had never been sent."""
+        """The numbers of a batch that was refused are free again: it is as if it had never been sent."""
         if batch.identity.base_sequence < 0:
             return
         self._numbers.book.close_gap(batch)
         if self._coordinator.uses_v2 and batch.attempts == 0:
             self._coordinator.partitions.traces -= (
-                1  # brokers look at the rights before they add the partition
+                1  # if it was sent: brokers look at the rights before they add the partition
             )
 
     def on_not_appended(self, error: KafkaError) -> bool:
