@@ -53,6 +53,9 @@ class Event(Enum):
     BATCH_ERROR = "Something unexpected happened to a batch, which fails or is tried again. Please report it."
     BATCH_CONVERTED = "A broker stores an old message format: batches for it are converted."
     TIMESTAMPS_LOST = "A broker is too old to store timestamps."
+    CONTEXT_LOST = (
+        "A broker or a topic is too old to store headers: records lose the context that tracing gave them."
+    )
     PRODUCE_REQUEST_FAILED = (
         "A produce request got no answer; what becomes of its batches is told by other events."
     )

@@ -83,6 +83,9 @@ class ProducerTracing(Protocol):
     def with_context(self, headers: Any, /) -> Any:
         """Headers as they were given to `send`, with the caller's context; what is no list or tuple is given back."""
 
+    def writes(self, name: str, /) -> bool:
+        """Whether a header of that name carries a context."""
+
     def begin(self, record: ProducerRecord, /) -> tuple[ProducerRecord, RecordEnd | None]:
         """A record on its way out, and what is called with its outcome."""
 

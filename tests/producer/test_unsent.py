@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """A batch that is refused before it was sent fails alone: the producer, its numbers and all others go on.
 
-Records go to three partitions: `good` 0 at broker 0, `good` 1 and `bad` 0 at broker 1. What is wrong there is wrong with
-`bad` alone, or with the whole broker.
+Records go to three partitions: `good` 0 at broker 0, `good` 1 and `bad` 0 at broker 1. Either `bad` cannot be sent, or
+nothing can be sent to broker 1.
 """
 
 from __future__ import annotations

@@ -26,8 +26,15 @@ from opentelemetry.trace import SpanKind, StatusCode
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
 from penstock import AsyncProducer, Interceptor, Producer, ProducerRecord
+from penstock._events import PREFIX, Event
 from penstock.error_codes import ErrorCode
-from penstock.errors import ConfigError, MessageTooLargeError, ProducerClosedError, SerializationError
+from penstock.errors import (
+    ConfigError,
+    InvalidRecordError,
+    MessageTooLargeError,
+    ProducerClosedError,
+    SerializationError,
+)
 from penstock.partitioners import RoundRobinPartitioner
 from penstock.protocol.messages import PRODUCE
 from penstock.testing import FakeCluster, FakeKafka
@@ -100,6 +107,42 @@ def carried(cluster: FakeCluster, topic: str = "orders") -> list[list[bytes | No
 
 
 # ---------------------------------------------------------------------------------------------- propagation
+
+
+@pytest.mark.parametrize("level", ["propagation", "calls"])
+@pytest.mark.parametrize(
+    ("release", "configs"),
+    [("0.9.0", {}), ("0.10.2", {}), ("2.8", {"message.format.version": "0.10.2"})],
+)
+def test_where_no_headers_can_be_stored_records_lose_the_context_and_no_others_are_lost(
+    release: str, configs: dict[str, str], level: str, traces: Traces, caplog: pytest.LogCaptureFixture
+) -> None:
+    with FakeKafka(topics={}, release=release) as old:
+        old.create_topic("orders", 1, configs=configs)
+        with (
+            Producer(
+                bootstrap_servers=old.bootstrap_servers,
+                tracing=traces.tracing(level),
+                broker_version_fallback="0.9.0",
+                linger_ms=20,
+            ) as producer,
+            traces.tracer.start_as_current_span("web"),
+        ):
+            for value in (b"0", b"2"):
+                sent = producer.send("orders", value)
+                own = producer.send("orders", b"own", headers=[("h", b"1")])
+                many = producer.send_many("orders", [b"many"])
+                error = own.exception(SECONDS)
+                assert isinstance(error, InvalidRecordError)
+                assert "has headers ('h')" in str(error)
+                assert sent.result(SECONDS).offset >= 0
+                assert many.result(SECONDS).records == 1
+        found = old.records("orders")
+    assert [(record.value, record.headers) for record in found] == [
+        (value, ()) for value in (b"0", b"many", b"2", b"many")
+    ]
+    events = [getattr(record, f"{PREFIX}event", None) for record in caplog.records]
+    assert events.count(Event.CONTEXT_LOST.label) == 1
 
 
 def test_every_way_of_sending_carries_the_callers_context(cluster: FakeKafka, traces: Traces) -> None:

@@ -151,7 +151,11 @@ def _assemble(
     gate, transactions = _gate(config, accumulator, client, metadata, accept, clock, rng)
     send_path.gate = gate
     client_metrics.register_idempotence(lambda: gate.numbers_all)
-    conversions = Conversions(accumulator.sealer, gate, registry, clock, config.max_request_size)
+    tracing = send_path.tracing
+    conversions = Conversions(
+        accumulator.sealer, gate, registry, clock, config.max_request_size,
+        None if tracing is None else tracing.writes,
+    )  # fmt: skip
     drainer = Drainer(accumulator, gate, config.max_request_size)
     sender = Sender(
         _sender_settings(config), accumulator, drainer, metadata, client, rng, sender_metrics, conversions

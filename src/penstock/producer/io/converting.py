@@ -11,7 +11,7 @@ Rules:
    another format. But where sets of more than MOST_HELD bytes are kept, batches that wait to be sent again lose theirs,
    and are converted once more.
 3. What an old format cannot say is refused, never dropped: headers, sequence numbers that the user asked for, zstd.
-   Only timestamps, which magic 0 does not have, are dropped, with one warning.
+   Only timestamps, which magic 0 does not have, and the context of a trace are dropped, with one warning for each.
 4. A topic may be stored in an old format at a leader that is new enough. Then the leader converts, and drops headers
    without an error. Where it is known, records with headers are refused here.
 5. While message sets of MOST_HELD bytes are in flight, old leaders get no further request; and in one turn no more of
@@ -24,7 +24,7 @@ from __future__ import annotations
 
 import logging
 from bisect import bisect_right
-from collections.abc import Collection, Container, Sequence
+from collections.abc import Callable, Collection, Container, Sequence
 from typing import Final, NamedTuple
 
 from penstock._events import Event, tell, tell_error
@@ -47,7 +47,7 @@ from penstock.records.legacy._sets_cy import convert
 from penstock.records.legacy.errors import LegacyFormatError, LegacyFormatReason
 from penstock.records.legacy.format import NEWEST_LEGACY_MAGIC
 from penstock.records.reader import read_batches
-from penstock.types import Node
+from penstock.types import Header, Node
 
 log = logging.getLogger("penstock.producer")
 
@@ -87,6 +87,7 @@ class Conversions:
         registry: gets the metrics.
         clock: measures how long a conversion takes.
         max_request_size: bytes of the batches of one request.
+        is_context: whether tracing writes headers of that name; None without tracing.
 
     Attributes:
         modern: leaders that take batches as they are: node ids, and the versions of the connection that told. Empty
@@ -101,7 +102,10 @@ class Conversions:
         registry: MetricsRegistry,
         clock: Clock,
         max_request_size: int,
+        is_context: Callable[[str], bool] | None = None,
     ) -> None:
+        self._is_context = is_context
+        self._lost_context = False  # told
         self._sealer = sealer
         self._gate = gate
         self._clock = clock
@@ -240,7 +244,7 @@ class Conversions:
                     convert(batch.wire, NEWEST_LEGACY_MAGIC, _NO_CODEC)
                 except LegacyFormatError as error:
                     if error.reason is LegacyFormatReason.HEADERS:
-                        refusal = _with_headers(batch, error.indexes, _OLD_TOPIC)
+                        refusal = self._refuse_headers(batch, error.indexes, _OLD_TOPIC)
                 except Exception as cause:  # noqa: BLE001 - it is logged, and the others get their turn
                     refusal = _broken(batch, "its topic's format", cause)
             if refusal is None:
@@ -296,12 +300,10 @@ class Conversions:
         try:
             records = convert(batch.wire, magic, codec)
         except LegacyFormatError as error:
-            if error.reason is LegacyFormatReason.HEADERS:
-                return _with_headers(batch, error.indexes, _TOO_OLD.format(who=who))
-            text = f"the records cannot be sent to {who}: {error}"
-            if error.reason is LegacyFormatReason.SIZE:
-                return _answered(batch, ErrorCode.MESSAGE_TOO_LARGE, text)
-            return _unsupported(batch, text)
+            refusal = self._refuse(batch, error, who)
+            if refusal is not None:
+                return refusal
+            records = convert(batch.wire, magic, codec, drop_headers=True)
         batch.legacy = (magic, records)
         self._converted.add(batch)
         self._records.record(batch.record_count, now)
@@ -310,8 +312,49 @@ class Conversions:
             self._sealer.ratios.observe(batch.queue.topic, codec.id, ratio)
         return None
 
+    # ---- refusals
 
-# ---- refusals
+    def _refuse(self, batch: Batch, error: LegacyFormatError, who: str) -> Refusal | None:
+        """What becomes of a batch that has no old form; None: it has one without its headers."""
+        if error.reason is LegacyFormatReason.HEADERS:
+            return self._refuse_headers(batch, error.indexes, _TOO_OLD.format(who=who))
+        text = f"the records cannot be sent to {who}: {error}"
+        if error.reason is LegacyFormatReason.SIZE:
+            return _answered(batch, ErrorCode.MESSAGE_TOO_LARGE, text)
+        return _unsupported(batch, text)
+
+    def _refuse_headers(self, batch: Batch, indexes: Sequence[int], why: str) -> Refusal | None:
+        """Each record with headers fails by itself: a broker of today names records in the same way.
+
+        None: they carry the context of a trace and nothing else, and go without it.
+        """
+        wanted = set(indexes)
+        assert batch.wire is not None
+        (sealed,) = read_batches(batch.wire)
+        errors = []
+        for index, record in enumerate(sealed.iter_records()):
+            found = [] if index not in wanted else self._names_of_user(record.headers)
+            if found:
+                shown = ", ".join(found[:_NAMED_HEADERS]) + (", ..." if len(found) > _NAMED_HEADERS else "")
+                text = f"the record for {batch.topic_partition} has headers ({shown}), which need Kafka 0.11, and {why}"
+                errors.append((index, text + (EARLIER_ATTEMPT if batch.in_doubt else "")))
+        if errors:
+            text = f"it has headers, which need Kafka 0.11, and {why}"
+            return _answered(batch, ErrorCode.INVALID_RECORD, text, errors)
+        if not self._lost_context:
+            self._lost_context = True
+            tell(
+                log, logging.WARNING, Event.CONTEXT_LOST,
+                "records for %s lose the headers of tracing, which need Kafka 0.11: its leader is older, or stores "
+                "it in an older format", batch.topic_partition,
+                place=batch.topic_partition,
+            )  # fmt: skip
+        return None
+
+    def _names_of_user(self, headers: Sequence[Header]) -> list[str]:
+        """The names of headers, for people, but for those that tracing writes."""
+        is_context = self._is_context
+        return [repr(header.key) for header in headers if is_context is None or not is_context(header.key)]
 
 
 def _unsupported(batch: Batch, text: str) -> Refusal:
@@ -322,23 +365,6 @@ def _unsupported(batch: Batch, text: str) -> Refusal:
 def _answered(batch: Batch, code: int, text: str, errors: Sequence[tuple[int, str]] = ()) -> Refusal:
     return Refusal(
         batch, PartitionResponse(*batch.topic_partition, code, record_errors=errors, error_message=text)
-    )
-
-
-def _with_headers(batch: Batch, indexes: Sequence[int], why: str) -> Refusal:
-    """Each record with headers fails by itself: a broker of today names records in the same way."""
-    wanted = set(indexes)
-    assert batch.wire is not None
-    (sealed,) = read_batches(batch.wire)
-    errors = []
-    for index, record in enumerate(sealed.iter_records()):
-        if index in wanted:
-            found = [repr(header.key) for header in record.headers[: _NAMED_HEADERS + 1]]
-            shown = ", ".join(found[:_NAMED_HEADERS]) + (", ..." if len(found) > _NAMED_HEADERS else "")
-            text = f"the record for {batch.topic_partition} has headers ({shown}), which need Kafka 0.11, and {why}"
-            errors.append((index, text + (EARLIER_ATTEMPT if batch.in_doubt else "")))
-    return _answered(
-        batch, ErrorCode.INVALID_RECORD, f"it has headers, which need Kafka 0.11, and {why}", errors
     )
 
 

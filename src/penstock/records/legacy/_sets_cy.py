@@ -6,7 +6,7 @@
 
 Rules of the conversion:
 1. Nothing is lost silently: headers, a producer's identity and zstd are refused. Only the timestamps have no place in
-   magic 0; whether that may be is the caller's decision.
+   magic 0; whether that may be is the caller's decision. So is whether headers may be dropped.
 2. The batch comes from this process, so its checksum is not computed again. All lengths in it are checked.
 3. Records are numbered from 0, and a wrapper has the number of its last record, as brokers expect it of a producer.
 4. The batch is read twice: first all of it is measured and checked, then it is written into memory of that size.
@@ -87,13 +87,14 @@ def is_compiled() -> bool:
     return bool(cython.compiled)
 
 
-def convert(batch: Buffer, magic: int, codec: Codec) -> bytearray:
+def convert(batch: Buffer, magic: int, codec: Codec, *, drop_headers: bool = False) -> bytearray:
     """The records of one sealed batch as a message set.
 
     Args:
         batch: one whole batch of magic 2, compressed or not.
         magic: 0 or 1.
         codec: what the set is compressed with, whatever the codec of the batch.
+        drop_headers: leave the headers of all records out.
 
     Raises:
         LegacyFormatError: the old formats cannot express what is in the batch.
@@ -112,11 +113,13 @@ def convert(batch: Buffer, magic: int, codec: Codec) -> bytearray:
     if header.attributes & CODEC_MASK:
         raw = decompress(header.attributes & CODEC_MASK, raw, MAX_RECORDS_BYTES)
     if not cython.compiled:
-        return _packed(_converted(raw, len(raw), header, magic), header, magic, codec)
+        return _packed(_converted(raw, len(raw), header, magic, drop_headers), header, magic, codec)
     memory = cython.declare(cython.Py_buffer)
     PyObject_GetBuffer(raw, cython.address(memory), PyBUF_SIMPLE)
     try:
-        entries = _converted(cython.cast(cython.p_const_uchar, memory.buf), memory.len, header, magic)
+        entries = _converted(
+            cython.cast(cython.p_const_uchar, memory.buf), memory.len, header, magic, drop_headers
+        )
     finally:
         PyBuffer_Release(cython.address(memory))
     return _packed(entries, header, magic, codec)
@@ -145,13 +148,18 @@ def _checked_header(view: memoryview, magic: int) -> BatchHeader:
 
 @cython.cfunc
 def _converted(
-    data: cython.p_const_uchar, size: cython.Py_ssize_t, header: Any, magic: cython.int
+    data: cython.p_const_uchar,
+    size: cython.Py_ssize_t,
+    header: Any,
+    magic: cython.int,
+    drop_headers: cython.bint,
 ) -> bytearray:
     """The entries of all records, uncompressed.
 
     Args:
         data: the records section, uncompressed.
         size: its bytes.
+        drop_headers: whether records may have headers.
     """
     count: cython.Py_ssize_t = header.records_count
     overhead: cython.Py_ssize_t = ENTRY_OVERHEAD[magic]
@@ -167,7 +175,7 @@ def _converted(
         raise ProtocolError(
             f"damaged records in a batch: record {records.index} of {count}, before byte {records.at} of {size}"
         )
-    if records.with_headers:
+    if records.with_headers and not drop_headers:
         raise _headers_refused(records, count, magic)
     if total > _LARGEST_SET:
         raise LegacyFormatError(

@@ -175,6 +175,14 @@ class ProducerSpans:
             "Number of messages producer attempted to send to the broker.",
         )
 
+    def writes(self, name: str) -> bool:
+        """Whether a header of that name carries a context."""
+        try:
+            return self._carrier.is_in(((name, None),))
+        except Exception as error:  # noqa: BLE001 - it is logged
+            _tell(self._events, "the names of the headers that carry a context are not known", error)
+            return False
+
     # ------------------------------------------------------------------------------------------ a span for each call
 
     def begin(self, record: ProducerRecord) -> tuple[ProducerRecord, RecordEnd | None]:
