@@ -45,7 +45,9 @@ def test_another_thread_is_not_inside():
 def test_the_garbage_collector_may_let_locks_go_while_they_are_looked_through(monkeypatch):
     monkeypatch.setattr(_locks, "_COMPILED", False)
     thresholds = gc.get_threshold()
-    gc.freeze()  # the heap of a whole test run takes the collector seconds, twenty times
+    # The heap of a whole run takes the collector seconds, twenty times. It stays frozen, as it is since the tests were
+    # collected: or each collection of a later test would take half a second.
+    gc.freeze()
     try:
         # Each allocation on the way starts the collector once.
         for allocations in range(20):
@@ -62,7 +64,6 @@ def test_the_garbage_collector_may_let_locks_go_while_they_are_looked_through(mo
     finally:
         gc.set_threshold(*thresholds)
         gc.enable()
-        gc.unfreeze()
 
 
 @pytest.mark.parametrize("make", [new_lock, OwnedLock])
