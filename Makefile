@@ -113,13 +113,27 @@ test-simulation: build ## of it, short runs of the simulator
 	@echo '==> short runs of the simulator, compiled'
 	$(COMPILED) tests/simulation $(SLOWEST) $(PYTEST_ARGS)
 
-# What reads the tree, and runs nothing of it; and what runs no module that is compiled: once is enough.
-ONCE := $(addprefix --ignore tests/,test_requirements.py test_rooms.py test_named_codes.py test_error_texts.py \
-  test_design_docs.py test_site.py test_distribution.py test_redaction.py test_errors.py test_error_codes.py test_failed_tests.py \
-  config devbroker security/sasl security/oauth security/tls/test_safes.py \
-  protocol/test_codec.py protocol/test_messages.py protocol/test_decoded_size.py protocol/test_releases.py)
-# Planted bugs run on the Python sources in either run, where they are in compiled classes.
-ONCE += --deselect tests/simulation/test_simulation.py::test_a_planted_bug_is_found
+# What reads the tree or the pages, or starts tools; what runs no module that is compiled; and what runs each form of a
+# module in one process: once is enough.
+ONCE := $(addprefix --ignore tests/,test_requirements.py test_rooms.py test_error_texts.py test_site.py \
+  test_distribution.py test_redaction.py test_errors.py test_error_codes.py test_pythons.py test_long_tests.py \
+  test_compiler_tool.py test_failed_tests.py test_readme.py test_snippets.py test_serializers.py test_consumer_groups.py test_primitives.py \
+  cli config devbroker chaos brokers security/sasl security/oauth security/tls/test_safes.py \
+  security/tls/test_context.py security/test_key_store.py security/test_http.py security/test_imports.py \
+  security/test_quoting.py fuzz/test_security_files.py testing/apis testing/test_plugin.py \
+  testing/mock/test_producer.py watching/glass_box/test_docs.py watching/glass_box/test_server.py \
+  watching/glass_box/test_advice.py protocol/test_codec.py protocol/test_messages.py protocol/test_decoded_size.py \
+  protocol/test_releases.py records/test_batch_cy.py records/test_crc_cy.py records/test_row_hash_cy.py \
+  records/test_compression.py records/legacy/test_sets_cy.py)
+ONCE += --ignore-glob 'tests/test_bench*.py' --ignore-glob 'tests/test_*_docs.py'
+# Planted bugs run on the Python sources in either run, where they are in compiled classes. The others are long, and find
+# the same in either run: they read the tree, or drive event loops, which are not compiled.
+ONCE += $(addprefix --deselect tests/,simulation/test_simulation.py::test_a_planted_bug_is_found \
+  test_events.py::test_every_line_of_the_log_is_an_event \
+  test_events.py::test_the_page_has_the_events_and_the_fields_of_the_code \
+  test_locks.py::test_every_lock_of_the_package_is_made_in_one_module \
+  simulation/test_simulation.py::test_seeds_hold_where_tasks_in_event_loops_take_the_place_of_threads \
+  aio/test_cancellation.py::test_a_hundred_thousand_tasks_that_wait_take_little_more_than_asyncio_itself)
 
 # Neither the broker's behaviour nor the sink's protocol depends on our implementation: the pure run repeats only the
 # core of the tests with a broker, and leaves out those of the sink.
