@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import ast
 import os
+import re
 import subprocess
 import sys
 from collections import Counter, defaultdict
@@ -89,7 +90,6 @@ def forget_trees() -> Iterator[None]:
     """Millions of nodes: with them, each garbage collection of a later test would take a second longer."""
     yield
     trees.cache_clear()
-    trees_of_tests.cache_clear()
 
 
 @cache
@@ -202,30 +202,11 @@ def test_private_names_stay_in_their_module() -> None:
     assert private_uses() == []
 
 
-@cache
-def trees_of_tests() -> dict[Path, ast.Module]:
-    """Every module of the tests, parsed."""
-    return {
-        path.relative_to(TESTS): ast.parse(path.read_text(encoding="utf-8"))
-        for path in sorted(TESTS.rglob("*.py"))
-    }
-
-
-def imports_of_tests() -> list[str]:
-    """Where a module of the tests imports from one that pytest collects, or from a conftest."""
-    found = []
-    for path, tree in trees_of_tests().items():
-        for node in ast.walk(tree):
-            if isinstance(node, ast.Import | ast.ImportFrom):
-                words = [*(getattr(node, "module", None) or "").split(".")]
-                words += [word for alias in node.names for word in alias.name.split(".")]
-                if any(word == "conftest" or word.startswith("test_") for word in words):
-                    found.append(f"{path}:{node.lineno}: {ast.unparse(node)}")
-    return found
-
-
 def test_test_modules_do_not_import_each_other() -> None:
-    assert imports_of_tests() == []
+    """What pytest collects, and a conftest, is imported by nobody."""
+    wrong = re.compile(r"^ *(?:from|import) .*\b(?:conftest|test_\w+)\b", re.MULTILINE)
+    texts = {path.relative_to(TESTS): path.read_text(encoding="utf-8") for path in TESTS.rglob("*.py")}
+    assert {path: found for path, text in texts.items() if (found := wrong.findall(text))} == {}
 
 
 def test_no_module_of_the_tests_is_longer_than_a_thousand_lines() -> None:
@@ -234,21 +215,6 @@ def test_no_module_of_the_tests_is_longer_than_a_thousand_lines() -> None:
         for path in TESTS.rglob("*.py")
     }
     assert {name: lines for name, lines in lengths.items() if lines > LONGEST_TEST} == {}
-
-
-def test_there_is_one_network_in_memory() -> None:
-    """A transport or a selector of its own, in another module, would be a second one."""
-    found = {
-        f"{path.as_posix()}: {node.name}"
-        for path, tree in trees_of_tests().items()
-        for node in ast.walk(tree)
-        if isinstance(node, ast.ClassDef)
-        and {"recv_some", "unwatch"} & {each.name for each in node.body if isinstance(each, ast.FunctionDef)}
-    }
-    inner = (
-        "security/tls/wires.py: Wire"  # no network: what TLS lies on in its own tests, which count each call
-    )
-    assert found == {"fix_network.py: MemorySelector", "fix_network.py: MemoryTransport", inner}
 
 
 def test_no_module_is_too_long() -> None:
