@@ -11,6 +11,7 @@ import pytest
 from penstock._json_fields import Fields
 from penstock.cli import main as cli
 from penstock.cli.run import summary_lines, watched
+from penstock.errors import ExpectationFailedError
 from penstock.spark.pipeline import session
 from penstock.spark.pipeline.check import load_pipeline
 from penstock.spark.pipeline.stats import BatchCounts, RunStats
@@ -38,6 +39,18 @@ def test_a_bad_definition_is_one_line_and_exit_code_2(
     assert shown.out == ""
     assert shown.err.startswith(f"penstock run: {path}:4: [sinc]: there is no such table")
     assert shown.err.count("\n") == 1
+
+
+def test_a_row_that_fails_an_expectation_is_one_line_and_exit_code_3(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fail(_: object) -> int:
+        raise ExpectationFailedError("orders: the expectation 'positive' is not met by a row")
+
+    monkeypatch.setattr("penstock.cli.run._run", fail)
+    assert cli.main(["run", "orders.toml"]) == 3
+    told = "penstock run: orders: the expectation 'positive' is not met by a row\n"
+    assert capsys.readouterr() == ("", told)
 
 
 def test_a_variable_must_be_name_and_value(capsys: pytest.CaptureFixture[str]) -> None:

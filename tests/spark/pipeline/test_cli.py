@@ -147,36 +147,6 @@ def test_spark_submit_runs_the_program_that_is_printed(
     assert ids(read_back(name)) == list(range(100))
 
 
-def test_a_failed_expectation_is_exit_code_3(
-    dev_cluster: DevCluster, topic: MakeTopic, read_back: ReadBack, tmp_path: Path
-) -> None:
-    name = topic(1)
-    definition = tmp_path / "numbers.toml"
-    definition.write_text(BATCH)
-    done = subprocess.run(
-        [
-            sys.executable,
-            "-m",
-            "penstock",
-            "run",
-            definition,
-            *variables(dev_cluster, name, below=60),
-            "--quiet",
-        ],
-        env=shell_environment(),
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=LIMIT,
-    )
-    assert done.returncode == 3, done.stderr
-    last = done.stderr.splitlines()[-1]
-    assert last.startswith("penstock run: numbers: the expectation 'below' is not met by a row: {\"id\":")
-    assert done.stdout.startswith("numbers: failed after ")
-    assert "-  failed: below (the run was stopped)\n" in done.stdout
-    assert read_back(name) == []
-
-
 OVER_CONNECT = """\
 import sys
 from pyspark.sql import SparkSession
