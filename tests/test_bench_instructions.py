@@ -29,13 +29,6 @@ def test_instructions_beyond_their_limit_are_named() -> None:
     assert "GREW" not in same
 
 
-def test_instructions_are_compared_with_those_of_the_same_interpreter_only() -> None:
-    other = {"CPython 2.7.18": recorded(send=1.0)[instructions.kind()]}
-    for elsewhere in (other, {}):
-        assert "NOT COMPARED" in instructions.compare_with_recorded({"send": 1000.0}, elsewhere)[0]
-        assert not list(instructions.beyond_limit({"send": 1000.0}, elsewhere))
-
-
 def count_instructions(monkeypatch: pytest.MonkeyPatch, value: float, *arguments: str) -> int:
     """Run `python -m bench --only instructions` where every program takes that many; its exit code."""
     monkeypatch.setattr(instructions.Instructions, "missing", lambda _: None)
@@ -55,29 +48,10 @@ def test_instructions_beyond_their_limit_are_a_failure_and_need_no_broker(
     assert "1 % above" in capsys.readouterr().out
 
 
-def test_instructions_are_recorded_with_a_reason(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr(instructions, "ROOT", tmp_path)
-    monkeypatch.setattr(instructions, "RECORDED", tmp_path / "instructions.json")
-    assert count_instructions(monkeypatch, 1000.0, "--record", " ") == 1
-    assert "paid for" in capsys.readouterr().err
-    assert count_instructions(monkeypatch, 1000.0, "--record", "headers are checked") == 0
-    (entry,) = instructions.read_recorded().values()
-    assert entry["why"] == "headers are checked"
-    assert entry["per_record"] == dict.fromkeys(RECORDS, 1000.0)
-    assert count_instructions(monkeypatch, 1011.0) == 1
-
-
 def test_the_recorded_instructions_have_a_reason_each() -> None:
     for kind, entry in instructions.read_recorded().items():
         assert entry["why"].strip(), kind
         assert set(entry["per_record"]) == set(RECORDS), kind
-
-
-def test_without_valgrind_instructions_are_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PATH", "")
-    assert "Debian package valgrind" in (instructions.Instructions().missing() or "")
 
 
 @pytest.mark.parametrize("program", list(RECORDS))

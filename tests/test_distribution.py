@@ -30,9 +30,8 @@ def test_the_distribution_has_a_name_that_is_free() -> None:
     assert project["name"] == "penstock-kafka"
 
 
-@pytest.mark.parametrize("path", TEXTS, ids=lambda path: path.relative_to(ROOT).as_posix())
-def test_no_text_tells_to_install_the_other_project(path: Path) -> None:
-    assert not WRONG_NAME.findall(path.read_text(encoding="utf-8"))
+def test_no_text_tells_to_install_the_other_project() -> None:
+    assert [path for path in TEXTS if WRONG_NAME.search(path.read_text(encoding="utf-8"))] == []
 
 
 def test_no_error_names_a_package_that_is_not_published() -> None:
@@ -53,19 +52,6 @@ def test_an_extra_is_installed_from_a_checkout_or_by_its_packages() -> None:
     )
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "pip install penstock",
-        "pip install 'penstock[spark]'",
-        "pip install -U penstock pyarrow",
-        "penstock[cli,spark]",
-    ],
-)
-def test_the_other_project_is_recognised(text: str) -> None:
-    assert WRONG_NAME.search(text)
-
-
 def test_every_extra_is_tried(monkeypatch: pytest.MonkeyPatch) -> None:
     """`make test-install` installs each, but for those that serve development."""
     monkeypatch.syspath_prepend(str(ROOT / "tools"))
@@ -75,7 +61,3 @@ def test_every_extra_is_tried(monkeypatch: pytest.MonkeyPatch) -> None:
     extras = project["optional-dependencies"].keys()
     assert try_install.USES.keys() | try_install.DEVELOPMENT == extras
     assert not try_install.USES.keys() & try_install.DEVELOPMENT
-
-
-def test_its_name_alone_is_no_mistake() -> None:
-    assert not WRONG_NAME.search("pip install 'penstock-kafka[spark]' # then: import penstock")

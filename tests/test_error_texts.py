@@ -10,8 +10,6 @@ import ast
 from collections.abc import Iterator
 from pathlib import Path
 
-import pytest
-
 SOURCES = Path(__file__).resolve().parent.parent / "src"
 
 # What Spark, Java and tomllib say; and a marker of ours that comes back inside of Spark's text.
@@ -68,35 +66,3 @@ def test_no_code_looks_into_the_text_of_an_error() -> None:
         if (places := list(searched_texts(path.read_text(encoding="utf-8"))))
     }
     assert {name: len(places) for name, places in found.items()} == TEXTS_OF_OTHERS, found
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "if repr(topic) in str(error): pass",
-        "_, found, rest = str(error).partition('needs ')",
-        "why = str(self.last_trouble).rpartition(': ')[2]",
-        "is_metadata = ticket.what.startswith('metadata')",
-        "re.search(name, str(error))",
-        "_PLACE.match(str(error))",
-        "if 'gone' in error.args[0]: pass",
-        "if str(trouble) not in str(up): pass",
-        "said = str(error).replace('a', 'b')",
-        "name = _try_name(str(cause))",
-    ],
-)
-def test_a_search_is_found(text: str) -> None:
-    assert list(searched_texts(text))
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "print(str(error))",
-        "f'{error}: {error.message}'",
-        "if error.code in codes: pass",
-        "str(path).endswith('/')",
-    ],
-)
-def test_telling_an_error_is_fine(text: str) -> None:
-    assert not list(searched_texts(text))

@@ -89,19 +89,6 @@ def committed(fake: FakeKafka) -> dict[TopicPartition, int]:
 
 
 @pytest.mark.slow
-def test_before(
-    fake: FakeKafka, consumer: confluent_kafka.Consumer, rewind: Callable[[confluent_kafka.Consumer], None]
-) -> None:
-    bill = defined("migrate/confluent-kafka.md", "bill", file="before_billing.py")
-    options = {"bootstrap.servers": fake.bootstrap_servers, "transactional.id": "billing-1"}
-    producer = confluent_kafka.Producer(options)
-    producer.init_transactions(SECONDS)
-    bill(consumer, producer, read(consumer), rewind)
-    assert billed(fake) == ORDERS
-    assert committed(fake) == COMMITTED
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize(
     "fault",
     [
@@ -261,40 +248,6 @@ def test_partitioners_that_place_keys_as_librdkafka(
 
         assert places("after") == places("before")
         assert len(places("after")) == len(keys)
-
-
-class Partitions:
-    """As many partitions as there are hashes, so that the partition of a key is its hash."""
-
-    def partition_count(self, topic: str) -> int:
-        return 1 << 32
-
-    def available_partitions(self, topic: str) -> list[int]:
-        return [7]
-
-
-@pytest.mark.parametrize(
-    ("key", "published"),
-    # From the test vectors of FNV's authors.
-    [
-        (b"", 0x811C9DC5),
-        (b"a", 0xE40C292C),
-        (b"b", 0xE70C2DE5),
-        (b"foobar", 0xBF9CF968),
-        (b"chongo was here!\n", 0xD49930D5),
-    ],
-)
-def test_fnv_1a_is_the_published_one_and_its_sign_is_dropped(key: bytes, published: int) -> None:
-    signed = published - (1 << 32) if published >= 1 << 31 else published
-    for here in ("Fnv1aRandom", "Fnv1a"):
-        partitioner = recipe("class Fnv1a(")[here]()
-        assert partitioner.partition("t", key, key, None, None, Partitions()) == abs(signed)
-
-
-def test_a_null_key_is_hashed_like_an_empty_one_by_fnv1a_alone() -> None:
-    names = recipe("class Fnv1a(")
-    assert names["Fnv1a"]().partition("t", None, None, None, None, Partitions()) == 0x7EE3623B
-    assert names["Fnv1aRandom"]().partition("t", None, None, None, None, Partitions()) == 7
 
 
 def test_the_id_of_a_schema_is_added_to_the_headers_of_the_record() -> None:

@@ -53,13 +53,6 @@ async def test_in_the_loop_of_a_module(number, async_producer, lasting) -> None:
     await lasting[1].send_and_wait("t", b"v")
 
 
-@pytest.mark.asyncio(loop_scope="package")
-@pytest.mark.parametrize("number", range(2))
-async def test_in_the_loop_of_a_package(number, async_producer, lasting) -> None:
-    assert (await async_producer.send_and_wait("t", b"v")).offset == 0
-    await lasting[1].send_and_wait("t", b"v")
-
-
 @pytest.mark.asyncio(loop_scope="session")
 @pytest.mark.parametrize("number", range(2))
 async def test_in_the_loop_of_the_session(number, async_producer, lasting) -> None:

@@ -4,11 +4,8 @@
 from __future__ import annotations
 
 import socket
-import ssl
 import struct
-import threading
 from collections.abc import Iterator
-from concurrent.futures import Future
 
 import pytest
 from security.tls.certificates import client_context, server_context
@@ -105,40 +102,6 @@ def test_an_armed_action_strikes_when_the_request_has_passed(ends: Ends) -> None
     assert seen == [1]
 
 
-def test_a_disarmed_action_does_not_strike(ends: Ends) -> None:
-    applied: Future[None] = ends.proxy.arm(lambda passing: True, lambda: None)
-    ends.proxy.disarm(applied)
-    ends.ask(request(PRODUCE, 1))
-    assert not applied.done()
-
-
-def test_an_action_that_raises_is_told(ends: Ends) -> None:
-    def fail() -> None:
-        raise ValueError("no")
-
-    applied = ends.proxy.arm(lambda passing: True, fail)
-    ends.ask(request(PRODUCE, 1))
-    with pytest.raises(ValueError, match="no"):
-        applied.result(SECONDS)
-
-
-@pytest.mark.parametrize("ends", ["by TLS"], indirect=True)
-def test_under_tls_both_ends_notice_a_cut_and_each_one_its_half_close(ends: Ends) -> None:
-    ends.ask(request(PRODUCE, 1))
-    ends.proxy.call_on_loop(ends.proxy.half_close_to_client_on_loop)
-    assert has_ended(ends.client)
-    ends.proxy.call_on_loop(ends.proxy.cut_on_loop)
-    assert has_ended(ends.broker)
-    assert ends.proxy.in_flight() == 0
-
-
-def has_ended(side: socket.socket) -> bool:
-    try:
-        return side.recv(1) == b""
-    except (ConnectionResetError, ssl.SSLError):
-        return True
-
-
 # What is left of a connection that was ended in one direction cannot be used by OpenSSL.
 only_plain = pytest.mark.parametrize("ends", ["in the clear"], indirect=True)
 
@@ -179,27 +142,3 @@ def test_a_stall_holds_answers_back_until_it_ends(ends: Ends) -> None:
     assert ends.proxy.in_flight() == 2
     ends.proxy.heal()
     assert receive(ends.client, len(answer(1))) == answer(1)
-
-
-def test_a_delay_keeps_the_order(ends: Ends) -> None:
-    ends.proxy.call_on_loop(lambda: ends.proxy.set_delay_on_loop(0.02))
-    ends.ask(request(PRODUCE, 1) + request(PRODUCE, 2))
-    ends.reply(answer(1))
-    ends.reply(answer(2))
-    ends.proxy.heal()
-
-
-@only_plain
-def test_a_broker_that_is_down_is_told_by_a_reset(ends: Ends) -> None:
-    ends.listener.close()
-    with socket.create_connection(("127.0.0.1", ends.proxy.port), SECONDS) as client:
-        try:
-            assert client.recv(1) == b""
-        except ConnectionResetError:
-            pass  # as good
-
-
-def test_nothing_is_left_of_the_loop() -> None:
-    before = set(threading.enumerate())
-    Ends().close()
-    assert set(threading.enumerate()) <= before  # one of another test may end meanwhile

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 
@@ -39,10 +38,3 @@ def test_a_seed_decides_the_faults(lane: str) -> None:
 
     assert faults(1) == faults(1)
     assert lane == "producers" or any(faults(seed) != faults(1) for seed in range(2, 6))
-
-
-def test_the_processes_share_the_rate(tmp_path: Path) -> None:
-    plans = ChaosPlan(1, 1, rate=1100, plain=3, transactional=2).workers("servers", tmp_path)
-    assert sum(plan.rate for plan in plans) == pytest.approx(1100)
-    assert [plan.transactional for plan in plans] == [False] * 3 + [True] * 2
-    assert len({plan.name for plan in plans}) == len({plan.journal for plan in plans}) == 5

@@ -10,7 +10,6 @@ import pytest
 from cli.support import FakeProducer
 
 from penstock.cli import perf
-from penstock.cli.load import LatencySummary
 from penstock.cli.options import CommandError
 from penstock.errors import DeliveryTimeoutError, KafkaTimeoutError
 
@@ -66,11 +65,6 @@ def test_final_line_is_worded_like_kafkas(
         "200 records sent, 400.0 records/sec (4.00 MB/sec), 500.00 ms avg latency, 500.00 ms max latency, "
         "500.00 ms 50th, 500.00 ms 95th, 500.00 ms 99th, 500.00 ms 99.9th.\n"
     )
-
-
-def test_one_record_is_told_as_one(run: Callable[..., int], capsys: pytest.CaptureFixture[str]) -> None:
-    assert run("--num-records", "1", "--record-size", "1") == 0
-    assert capsys.readouterr().out.startswith("1 record sent, ")
 
 
 def test_rate_is_kept(
@@ -176,13 +170,6 @@ def test_progress_where_no_terminal_is(
         "10.00 ms 50th, 10.00 ms 95th, 10.00 ms 99th, 10.00 ms 99.9th."
     )
     assert "256.00 ms max latency, 10.0" in second  # each line is about its own interval
-
-
-def test_line_on_a_terminal_fits_beside_the_bar() -> None:
-    latency = LatencySummary(9, 4.41, 4.32, 7.7, 17.0, 31.6, 32.0)
-    text = perf.live_text(19998.2, 1.91, latency)
-    assert text == "19,998/s 1.9 MB/s ms: avg 4.4 p50 4.3 p95 7.7 p99 17.0 p99.9 31.6 max 32.0"
-    assert perf.live_text(5.0, 0.0, latency._replace(samples=0)) == "5/s 0.0 MB/s"
 
 
 def test_quiet_shows_only_the_result(

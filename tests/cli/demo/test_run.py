@@ -21,10 +21,9 @@ from pathlib import Path
 import pytest
 
 from penstock.cli.demo import kills as _demo_kills
-from penstock.cli.demo import run as _demo_run
 from penstock.cli.demo.kills import DRIVER, WORKER, PlannedKill, try_read_kill, write_plan
 from penstock.cli.demo.report import RunLog
-from penstock.cli.demo.run import Checkpoint, DriverProcess, PipelineRun, planned_kills
+from penstock.cli.demo.run import Checkpoint, DriverProcess, PipelineRun
 from penstock.cli.options import CommandError
 
 # Writes the checkpoint of five batches; comes to steps as the sink does, and goes on where it was killed.
@@ -141,13 +140,6 @@ def test_a_pipeline_that_was_not_killed_proves_nothing(make_run: Callable[..., P
         make_run("print('no rows')").run()
 
 
-def test_the_kills_lie_in_batches_with_others_around_them() -> None:
-    for exactly_once in (True, False):
-        plan = planned_kills(exactly_once=exactly_once)
-        assert [planned.victim for planned in plan] == [WORKER, DRIVER]
-        assert 0 < plan[0].batch < plan[1].batch < 4
-
-
 def test_of_many_processes_one_kills(tmp_path: Path) -> None:
     write_plan(tmp_path, [PlannedKill(WORKER, "AT", 2, turn=3)])
     program = textwrap.dedent("""
@@ -167,34 +159,10 @@ def test_of_many_processes_one_kills(tmp_path: Path) -> None:
     assert codes == [0, 0, -signal.SIGKILL, 0, 0]
 
 
-def test_without_a_folder_the_hook_does_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv(_demo_kills.KILLS_VARIABLE, raising=False)
-    _demo_kills.hook(None, {})
-
-
 def test_a_kill_that_is_half_written_is_not_read(tmp_path: Path) -> None:
     assert try_read_kill(tmp_path, DRIVER) is None
     (tmp_path / "driver.json").write_text('{"victim": "dri', encoding="ascii")
     assert try_read_kill(tmp_path, DRIVER) is None
-
-
-def test_the_driver_is_the_nearest_java_and_what_started_it(tmp_path: Path) -> None:
-    java = tmp_path / "java"
-    java.symlink_to("/bin/sh")
-    program = (
-        "import os; from penstock.cli.demo.kills import *; print(*driver_pids(os.getpid()), os.getppid())"
-    )
-    # The shell must not become the last command, so there is another one behind it.
-    leader = f"import os, subprocess; print(os.getpid(), flush=True); subprocess.run([{str(java)!r}, '-c', '$RUN; :'])"
-    done = subprocess.run(
-        [sys.executable, "-c", leader.replace("$RUN", f'"{sys.executable}" -c "{program}"')],
-        stdout=subprocess.PIPE,
-        text=True,
-        check=True,
-    )
-    started, found = done.stdout.splitlines()
-    above, java_pid, parent = found.split()
-    assert (above, java_pid) == (started, parent)
 
 
 def test_a_driver_takes_all_that_it_started_with_it(tmp_path: Path) -> None:
@@ -256,31 +224,3 @@ def test_a_checkpoint_shows_whole_files_only(tmp_path: Path) -> None:
     for name in ("1", "0", ".0.crc", ".2.5f3a.tmp", "10"):
         (tmp_path / "offsets" / name).touch()
     assert list(checkpoint.begun()) == [0, 1, 10]
-
-
-def test_a_run_is_logged_line_by_line_with_its_time() -> None:
-    out = io.StringIO()
-    run_log = RunLog(out)
-    run_log.wait_for("nothing is drawn where there is no terminal")
-    run_log.say("first", at=0.25)
-    run_log.say("second", at=61.0)
-    run_log.close()
-    assert out.getvalue() == "   0.2 s  first\n  61.0 s  second\n"
-
-
-def test_on_a_terminal_what_is_waited_for_goes_away_when_something_happens() -> None:
-    class Terminal(io.StringIO):
-        def isatty(self) -> bool:
-            return True
-
-    out = Terminal()
-    run_log = RunLog(out)
-    run_log.wait_for("for Godot")
-    assert "for Godot" in out.getvalue()
-    run_log.say("he came", at=1.0)
-    shown = out.getvalue().split("\r")[-1]
-    assert shown == "   1.0 s  he came\n"
-
-
-def test_the_pipeline_is_shipped_beside_the_module() -> None:
-    assert _demo_run.PIPELINE.is_file()

@@ -6,7 +6,6 @@ from __future__ import annotations
 import hashlib
 import io
 import re
-import sys
 import threading
 import xml.etree.ElementTree as ET
 from dataclasses import replace
@@ -69,23 +68,6 @@ def test_fetched_once_then_found(machine: Path, tmp_path: Path) -> None:
     assert sorted(path.name for path in (tmp_path / "home").iterdir()) == ["fetch.lock", folder.name]
 
 
-def test_what_the_tool_kept_goes_with_a_success_and_stays_after_a_failure(
-    machine: Path, tmp_path: Path
-) -> None:
-    home = tmp_path / "home"
-    kept = home / "m2" / "a.jar"
-    kept.parent.mkdir(parents=True)
-    kept.touch()
-    script(machine / "mvn", "exit 1")
-    with pytest.raises(DevBrokerError):
-        fetch.kafka_jars(home=home, stream=io.StringIO())
-    assert kept.exists()
-    working_maven(machine, tmp_path / "log")
-    jars = fetch.kafka_jars(home=home, stream=io.StringIO())
-    assert fetch.is_complete(jars)
-    assert sorted(path.name for path in home.iterdir()) == ["fetch.lock", jars.name]
-
-
 def test_two_at_once_fetch_once(machine: Path, tmp_path: Path) -> None:
     working_maven(machine, tmp_path / "log")
     threads = [
@@ -121,16 +103,6 @@ def test_maven_helps_when_ivy_fails(machine: Path, tmp_path: Path, monkeypatch: 
     assert fetch.is_complete(fetch.kafka_jars(home=tmp_path / "home", stream=io.StringIO()))
 
 
-def test_ivy_is_found_without_importing_pyspark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    package = tmp_path / "pyspark"
-    (package / "jars").mkdir(parents=True)
-    (package / "__init__.py").write_text("raise RuntimeError('imported')")
-    (package / "jars" / "ivy-2.5.3.jar").touch()
-    monkeypatch.syspath_prepend(str(tmp_path))
-    monkeypatch.delitem(sys.modules, "pyspark", raising=False)
-    assert fetch.try_find_ivy() == package / "jars" / "ivy-2.5.3.jar"
-
-
 def test_both_tools_keep_their_caches_below_home_and_ask_for_the_same(tmp_path: Path) -> None:
     home, scratch = tmp_path / "home", tmp_path / "scratch"
     wanted = fetch.KAFKA.dependencies
@@ -155,20 +127,6 @@ def test_maven_runs_a_plugin_of_one_version_and_refuses_a_wrong_checksum(tmp_pat
         r"org\.apache\.maven\.plugins:maven-dependency-plugin:\d+\.\d+\.\d+:copy-dependencies", goal
     )
     assert "--strict-checksums" in command
-
-
-def test_counter_understands_both_tools() -> None:
-    counter = fetch.DownloadCounter()
-    for line in (
-        "\tfound org.apache.kafka#kafka-clients;4.3.1 in public",
-        "...... (1976kB)",
-        "\t[SUCCESSFUL ] org.apache.kafka#kafka-clients;4.3.1!kafka-clients.jar (237ms)",
-        "[INFO] Downloaded from x: a/b.jar (1.5 MB at 3.0 MB/s)",
-        "[INFO] Downloaded from x: a/b.pom (2 kB at 1 kB/s)",
-    ):
-        counter.read(line)
-    assert counter.jars == 2
-    assert counter.megabytes == pytest.approx(1.976 + 1.5 + 0.002)
 
 
 # ------------------------------------------------------------------------------------------------ other sets of jars

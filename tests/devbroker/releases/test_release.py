@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.devbroker import KAFKA_VERSION, RELEASES, DevBrokerError, cache_home, settings
+from penstock.devbroker import KAFKA_VERSION, RELEASES, DevBrokerError, cache_home
 from penstock.devbroker.releases.fetch import altered_jars, is_complete
 from penstock.devbroker.releases.pinned import JARS
 from penstock.devbroker.releases.properties import zookeeper_properties
@@ -88,19 +88,3 @@ def test_a_broker_with_zookeeper_listens_on_the_loopback_only() -> None:
     assert properties["zookeeper.connect"] == "127.0.0.1:20002"
     assert properties["broker.id"] == "2"
     assert properties["my.own"] == "1"
-
-
-def test_transactions_are_configured_where_they_exist() -> None:
-    address = NodeAddress(1, 20001, 20002)
-    for version in ("0.10.2.2", "0.11.0.3"):
-        properties = zookeeper_properties(find_release(version), address, 3, Path("/data"), {})
-        copies = properties.get("transaction.state.log.replication.factor")
-        assert copies == ("3" if version == "0.11.0.3" else None)
-
-
-def test_the_two_generations_of_log4j_are_configured_in_their_own_way() -> None:
-    path = Path("/x/server.log")
-    assert "log4j.appender.main.File=/x/server.log\n" in settings.server_logging(path, log4j_2=False)
-    assert "log4j.appender.main.Target=System.err\n" in settings.tool_logging(log4j_2=False)
-    assert "log4j." not in settings.server_logging(path)
-    assert "log4j." not in settings.tool_logging()

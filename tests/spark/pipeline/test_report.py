@@ -95,12 +95,6 @@ def test_the_page_has_the_figures(stats: RunStats) -> None:
     assert '<span class="hit">300</span>' in page
 
 
-def test_light_and_dark(stats: RunStats) -> None:
-    page = render_report(stats, WHEN)
-    assert "color-scheme: light dark" in page
-    assert "prefers-color-scheme: dark" in page
-
-
 def test_text_of_the_user_is_escaped_and_secrets_are_left_out(stats: RunStats) -> None:
     stats.outcome, stats.error = "failed", "no <broker> & no luck"
     page = render_report(stats, WHEN)
