@@ -63,7 +63,9 @@ class Traces:
         return OpenTelemetry(level, tracer_provider=self.provider, meter_provider=self.meters, **more)
 
     def spans(self, name: str) -> list[ReadableSpan]:
-        return [span for span in self._exporter.get_finished_spans() if span.name == name]
+        """In the order in which they began: the I/O thread may end one after others know its outcome."""
+        found = [span for span in self._exporter.get_finished_spans() if span.name == name]
+        return sorted(found, key=lambda span: span.start_time or 0)
 
     def points(self, name: str) -> list[tuple[dict[str, Any], Any]]:
         """The data points of a metric: attributes, and the point."""

@@ -5,10 +5,10 @@ from __future__ import annotations
 
 import re
 import threading
-import time
 from typing import Any
 
 import pytest
+from fix_patience import is_waiting, wait_until
 from producer.fakes_sender import Rig
 
 from penstock._locks import inside
@@ -507,7 +507,7 @@ def test_one_viewer_looks_at_a_time_and_holds_no_lock(monkeypatch: pytest.Monkey
     viewers = [threading.Thread(target=view, daemon=True) for _ in range(5)]
     for viewer in viewers:
         viewer.start()
-    time.sleep(0.05)
+    wait_until(lambda: looks and sum(map(is_waiting, viewers)) == 4)
     assert len(looks) == 1
     go_on.set()
     for viewer in viewers:
