@@ -188,6 +188,8 @@ def test_a_stopped_broker_refuses_connections_and_comes_back(kafka: FakeKafka) -
     kafka.stop_broker(1)
     with pytest.raises(ConnectionRefusedError):
         socket.create_connection((node.host, node.port), TIMEOUT)
+    with socket.socket() as other, pytest.raises(OSError, match="in use"):
+        other.bind((node.host, node.port))  # the port is kept for it
     kafka.start_broker(1)
     socket.create_connection((node.host, node.port), TIMEOUT).close()
 

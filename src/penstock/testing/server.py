@@ -94,6 +94,7 @@ class FakeKafka:
         self._lock: Any = new_nesting_lock()
         self._selector = selectors.DefaultSelector()
         self._listeners: dict[int, socket.socket] = {}
+        self._kept: dict[int, socket.socket] = {}  # hold the ports of brokers that were stopped
         self._connections: set[_Connection] = set()
         self._wake_in, self._wake_out = socket.socketpair()
         self._stopping = False  # guarded by the lock
@@ -182,9 +183,10 @@ class FakeKafka:
             self._thread.join(_JOIN_SECONDS)
         for connection in list(self._connections):
             self._drop(connection)
-        for listener in self._listeners.values():
+        for listener in (*self._listeners.values(), *self._kept.values()):
             listener.close()
         self._listeners.clear()
+        self._kept.clear()
         self._selector.close()
         self._wake_in.close()
         self._wake_out.close()
@@ -200,10 +202,11 @@ class FakeKafka:
             listener = self._listeners.pop(broker_id)
             self._selector.unregister(listener)
             listener.close()
+            self._kept[broker_id] = _bind(self.cluster.nodes[broker_id].port)
         for broker_id in self.cluster.live - set(self._listeners):
             known = self.cluster.nodes[broker_id]
-            port = known.port if known.host == _HOST else 0
-            listener = socket.create_server((_HOST, port), backlog=_BACKLOG, reuse_port=False)
+            listener = self._kept.pop(broker_id, None) or _bind(known.port if known.host == _HOST else 0)
+            listener.listen(_BACKLOG)
             listener.setblocking(False)
             self._selector.register(listener, selectors.EVENT_READ, broker_id)
             self._listeners[broker_id] = listener
@@ -301,6 +304,14 @@ class FakeKafka:
         connection.session.close("the server closed the connection")
         self._selector.unregister(connection.sock)
         connection.sock.close()
+
+
+def _bind(port: int) -> socket.socket:
+    """Take a port, without listening yet: connections are refused, and no other process is given it."""
+    bound = socket.socket()
+    bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    bound.bind((_HOST, port))
+    return bound
 
 
 def _check_arguments(brokers: object, topics: object, options: Mapping[str, Any]) -> None:
