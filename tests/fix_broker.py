@@ -11,29 +11,28 @@ import re
 import secrets
 import subprocess
 import tempfile
+import time
 import uuid
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import IO, Protocol
+from typing import IO, TYPE_CHECKING, Protocol
 
 import pytest
 
-from penstock.control import ControlClient
+from penstock.control import ControlClient, list_transactions
 from penstock.control.steps import CoordinatorOf
 from penstock.devbroker import DevCluster
 from penstock.devbroker.settings import QUICK_JVM
 from penstock.protocol.messages import OFFSET_FETCH
 from penstock.protocol.requests import CoordinatorKind, SchemaRequest
 
+if TYPE_CHECKING:
+    from confluent_kafka import Message
+
 _CONSOLE_CONSUMER = "org.apache.kafka.tools.consumer.ConsoleConsumer"
 _DUMP = "org.apache.kafka.tools.DumpLogSegments"
-# Only waited for in full when the last offsets of a partition hold no record for the reader: transaction markers, or
-# records of a transaction that was aborted.
-_IDLE_MS = 5000
-_JOIN_MS = (
-    90_000  # for a count that must be there: a new broker that is busy takes its time for the first group
-)
-_OFFSETS_SECONDS = 60.0
+_IDLE_MS = 90_000  # a new broker that is busy takes its time for the first group
+_READ_SECONDS = 60.0
 
 
 class MakeTopic(Protocol):
@@ -58,7 +57,7 @@ class ConsumedRecord:
 class Consume(Protocol):
     """Reads a topic from the beginning; with ``count``, waits until that many records are there.
 
-    Without it, reads up to the end that the topic had at the call. Records come sorted by partition and offset.
+    Without it, that is as many as librdkafka finds up to the end. Records come sorted by partition and offset.
     """
 
     def __call__(
@@ -153,13 +152,61 @@ def end_offsets(cluster: DevCluster, topic: str) -> dict[int, int]:
     isolation = {"isolation.level": "read_uncommitted"}
     reader = Consumer({"bootstrap.servers": cluster.bootstrap_servers, "group.id": "ends", **isolation})
     try:
-        partitions = reader.list_topics(topic, timeout=_OFFSETS_SECONDS).topics[topic].partitions
+        partitions = reader.list_topics(topic, timeout=_READ_SECONDS).topics[topic].partitions
         return {
-            number: reader.get_watermark_offsets(TopicPartition(topic, number), timeout=_OFFSETS_SECONDS)[1]
+            number: reader.get_watermark_offsets(TopicPartition(topic, number), timeout=_READ_SECONDS)[1]
             for number in sorted(partitions)
         }
     finally:
         reader.close()
+
+
+def await_markers(servers: str) -> None:
+    """Wait until what was decided can be seen: a commit is answered before its markers are in the partitions."""
+    deadline = time.monotonic() + _READ_SECONDS
+    while any(
+        listing.state in ("PrepareCommit", "PrepareAbort")
+        for listing in list_transactions({"bootstrap.servers": servers}, timeout=_READ_SECONDS)
+    ):
+        assert time.monotonic() < deadline, "markers of a transaction are still missing"
+
+
+def read_to_the_end(servers: str, topic: str, isolation_level: str = "read_committed") -> list[Message]:
+    """All records of a topic, read by librdkafka.
+
+    Of those that are committed up to where the last open transaction begins, so that it never waits for one to end.
+    """
+    from confluent_kafka import Consumer, KafkaException, TopicPartition
+
+    if isolation_level == "read_committed":
+        await_markers(servers)
+    consumer = Consumer(
+        {
+            "bootstrap.servers": servers,
+            "group.id": "reads-back",
+            "isolation.level": isolation_level,
+            "enable.auto.commit": False,
+            "enable.partition.eof": True,
+            "auto.offset.reset": "earliest",
+        }
+    )
+    try:
+        partitions = list(consumer.list_topics(topic, timeout=_READ_SECONDS).topics[topic].partitions)
+        consumer.assign([TopicPartition(topic, number, 0) for number in partitions])
+        found: list[Message] = []
+        missing = set(partitions)
+        while missing:
+            message = consumer.poll(_READ_SECONDS)
+            assert message is not None, f"nothing came of partitions {missing} of {topic}"
+            if message.error() is None:
+                found.append(message)
+            elif message.error().name() == "_PARTITION_EOF":
+                missing.discard(message.partition())
+            else:
+                raise KafkaException(message.error())
+    finally:
+        consumer.close()
+    return found
 
 
 def committed_position(cluster: DevCluster, group: str, topic: str, partition: int) -> int:
@@ -178,18 +225,16 @@ def consume_from(
     cluster: DevCluster, topic: str, *, count: int | None = None, isolation_level: str = "read_uncommitted"
 ) -> list[ConsumedRecord]:
     """Read a topic of any cluster; see ``Consume``."""
-    last: dict[int, int] = {}
     if count is None:
-        last = {partition: end - 1 for partition, end in end_offsets(cluster, topic).items() if end > 0}
-    if count == 0 or (count is None and not last):
+        count = len(read_to_the_end(cluster.bootstrap_servers, topic, isolation_level))
+    if count == 0:
         return []
     # Separators that no data holds, so that any bytes can stand between them.
     marks = RecordMarks.fresh()
     args = [
         *("--bootstrap-server", cluster.bootstrap_servers, "--topic", topic, "--from-beginning"),
         *("--isolation-level", isolation_level),
-        *("--timeout-ms", str(_IDLE_MS if count is None else _JOIN_MS)),
-        *(() if count is None else ("--max-messages", str(count))),
+        *("--timeout-ms", str(_IDLE_MS), "--max-messages", str(count)),
         *marks.options(),
     ]
     with tempfile.TemporaryFile() as errors:
@@ -202,10 +247,9 @@ def consume_from(
         )
         assert process.stdout is not None
         try:
-            records, reached_end = _read_until_end(process.stdout, marks, last)
-            if not reached_end:
-                errors.seek(0)
-                _check_consumer(process.wait(), errors.read().decode(errors="replace"), len(records), count)
+            records = _read_all(process.stdout, marks)
+            errors.seek(0)
+            _check_consumer(process.wait(), errors.read().decode(errors="replace"), len(records), count)
         finally:
             process.kill()
             process.wait()
@@ -262,29 +306,16 @@ class RecordMarks:
         return None if text == self.null else text
 
 
-def _check_consumer(exit_code: int, errors: str, found: int, wanted: int | None) -> None:
-    """Fail unless the consumer ended because it had all, or because nothing more came."""
+def _check_consumer(exit_code: int, errors: str, found: int, wanted: int) -> None:
+    """Fail unless the consumer ended because it had all."""
     assert exit_code == 0 or "TimeoutException" in errors, errors
-    assert wanted is None or found == wanted, f"{found} records instead of {wanted}\n{errors}"
+    assert found == wanted, f"{found} records instead of {wanted}\n{errors}"
 
 
-def _read_until_end(
-    stream: IO[bytes], marks: RecordMarks, last: Mapping[int, int]
-) -> tuple[list[ConsumedRecord], bool]:
-    """Read until the stream ends or the ``last`` offset of every partition was seen; tell whether it was."""
-    records: list[ConsumedRecord] = []
-    missing = dict(last)
-    rest = b""
-    while chunk := stream.read(1 << 16):
-        *whole, rest = (rest + chunk).split(marks.records)
-        for text in whole:
-            record = marks.parse(text)
-            records.append(record)
-            if record.offset >= missing.get(record.partition, record.offset + 1):
-                del missing[record.partition]
-        if last and not missing:
-            return records, True
-    return records, False
+def _read_all(stream: IO[bytes], marks: RecordMarks) -> list[ConsumedRecord]:
+    """The records of a stream that ends."""
+    *whole, _ = stream.read().split(marks.records)
+    return [marks.parse(text) for text in whole]
 
 
 def dump_log_of(

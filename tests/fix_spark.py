@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import sys
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,8 +15,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 import quick_java
+from fix_broker import read_to_the_end
 
-from penstock.control import list_transactions
 from penstock.devbroker import DevCluster
 
 if TYPE_CHECKING:
@@ -25,7 +24,6 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 SOURCES = Path(__file__).resolve().parent.parent / "src"
-_READ_SECONDS = 60.0
 
 
 @pytest.fixture(scope="session")
@@ -92,50 +90,9 @@ class ReadRecord:
     timestamp_ms: int
 
 
-def await_markers(servers: str) -> None:
-    """Wait until what was decided can be seen: a commit is answered before its markers are in the partitions."""
-    deadline = time.monotonic() + _READ_SECONDS
-    while any(
-        listing.state in ("PrepareCommit", "PrepareAbort")
-        for listing in list_transactions({"bootstrap.servers": servers}, timeout=_READ_SECONDS)
-    ):
-        assert time.monotonic() < deadline, "markers of a transaction are still missing"
-
-
 def read_committed(servers: str, topic: str) -> list[ReadRecord]:
-    """All records of a topic that are committed, sorted by partition and offset.
-
-    Reads up to where the last open transaction begins, so that it never waits for one to end.
-    """
-    from confluent_kafka import Consumer, KafkaException, TopicPartition
-
-    await_markers(servers)
-    consumer = Consumer(
-        {
-            "bootstrap.servers": servers,
-            "group.id": "reads-back",
-            "isolation.level": "read_committed",
-            "enable.auto.commit": False,
-            "enable.partition.eof": True,
-            "auto.offset.reset": "earliest",
-        }
-    )
-    try:
-        partitions = list(consumer.list_topics(topic, timeout=_READ_SECONDS).topics[topic].partitions)
-        consumer.assign([TopicPartition(topic, number, 0) for number in partitions])
-        found: list[ReadRecord] = []
-        missing = set(partitions)
-        while missing:
-            message = consumer.poll(_READ_SECONDS)
-            assert message is not None, f"nothing came of partitions {missing} of {topic}"
-            if message.error() is None:
-                found.append(_read_record(message))
-            elif message.error().name() == "_PARTITION_EOF":
-                missing.discard(message.partition())
-            else:
-                raise KafkaException(message.error())
-    finally:
-        consumer.close()
+    """All records of a topic that are committed, sorted by partition and offset."""
+    found = [_read_record(message) for message in read_to_the_end(servers, topic)]
     return sorted(found, key=lambda record: (record.partition, record.offset))
 
 

@@ -95,17 +95,21 @@ def test_a_transaction_that_was_left_open_is_told(
     from penstock import Producer
     from penstock.control import complete_transaction
 
-    monkeypatch.setattr("penstock.cli.demo.check._IDLE_MS", 3000)
     config = {"bootstrap.servers": dev_cluster.bootstrap_servers, "transactional.id": f"{filled}-open"}
-    with Producer(config) as producer:
+    with Producer(config, transaction_timeout_ms=600_000) as producer:
         producer.init_transactions()
         producer.begin_transaction()
         producer.send(filled, b"x", partition=0)
         handle = producer.detach_transaction()
     mark_ends(dev_cluster.bootstrap_servers, {filled: 3})
     tally = TopicTally(filled, 3, 300, lambda found: True, demo.headers_of)
-    with pytest.raises(CommandError, match=r"met the ends of 2 of 3 partitions only.*still open"):
-        read_topics(dev_cluster, [(tally, 3)], lambda count: None)
+    for patience in (3000, 60_000):  # a busy machine may need more than three seconds for what it does find
+        monkeypatch.setattr("penstock.cli.demo.check._IDLE_MS", patience)
+        with pytest.raises(CommandError) as caught:
+            read_topics(dev_cluster, [(tally, 3)], lambda count: None)
+        if "2 of 3" in str(caught.value):
+            break
+    assert re.search(r"met the ends of 2 of 3 partitions only.*still open", str(caught.value))
     complete_transaction(handle, commit=False, config={"bootstrap.servers": dev_cluster.bootstrap_servers})
 
 

@@ -205,7 +205,8 @@ class FakeKafka:
             self._kept[broker_id] = _bind(self.cluster.nodes[broker_id].port)
         for broker_id in self.cluster.live - set(self._listeners):
             known = self.cluster.nodes[broker_id]
-            listener = self._kept.pop(broker_id, None) or _bind(known.port if known.host == _HOST else 0)
+            kept = self._kept.pop(broker_id) if broker_id in self._kept else None
+            listener = kept or _bind(known.port if known.host == _HOST else 0)
             listener.listen(_BACKLOG)
             listener.setblocking(False)
             self._selector.register(listener, selectors.EVENT_READ, broker_id)
