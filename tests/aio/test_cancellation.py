@@ -20,6 +20,7 @@ import anyio
 import pyarrow as pa
 import pytest
 from aio.support import BATCH, FILLS, SOON, CancelAt, known, pool_of, until
+from fix_patience import wait_until
 from producer.fakes_sender import LoopbackBroker
 
 from penstock import AsyncProducer
@@ -339,10 +340,7 @@ def test_a_loop_that_is_closed_under_its_tasks_loses_no_memory(made, broker, cap
     assert delivery is None
     broker.release()
     asyncio.run(producer.flush(SOON))
-    deadline = time.monotonic() + SOON
-    while pool.available() < 2 * BATCH and time.monotonic() < deadline:
-        time.sleep(0.001)
-    assert (pool.available(), pool.waiting()) == (2 * BATCH, 0)
+    wait_until(lambda: (pool.available(), pool.waiting()) == (2 * BATCH, 0))
     assert asyncio.run(producer.send_and_wait("t", b"after")).offset >= 0
     assert [each for each in caplog.records if each.name.startswith("penstock")] == []
     for task in abandoned:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 import pytest
 from control.support import V1, V2, OpenTransaction, init_producer_id
 from fix_broker import consume_from
+from fix_patience import wait_until
 
 from penstock.control import (
     AbortCause,
@@ -24,7 +25,7 @@ from penstock.control import (
 )
 from penstock.control.complete import ending_steps
 from penstock.control.markers import Marker, MarkerSearch
-from penstock.control.steps import Backoff, CoordinatorOf, Steps, ask_until_answered
+from penstock.control.steps import CoordinatorOf, ask_until_answered
 from penstock.devbroker import DevCluster
 from penstock.devbroker.settings import QUICK_JVM
 from penstock.errors import (
@@ -91,17 +92,6 @@ def marker_of(client: ControlClient, handle: TransactionHandle) -> Marker | None
     return client.run(search.look()).marker
 
 
-def wait_until(client: ControlClient, condition: Callable[[], bool]) -> None:
-    def rest() -> Steps[None]:
-        yield Backoff(0)
-
-    for _ in range(200):
-        if condition():
-            return
-        client.run(rest())
-    raise AssertionError("it did not happen")
-
-
 @both_protocols
 def test_commit_as_often_as_it_takes(
     config: dict[str, str], client: ControlClient, begin: Begin, protocol: int
@@ -159,7 +149,7 @@ def test_ended_by_its_time_out(
     config: dict[str, str], client: ControlClient, begin: Begin, protocol: int
 ) -> None:
     handle = begin(protocol, timeout_ms=1000).handle()
-    wait_until(client, lambda: marker_of(client, handle) is not None)
+    wait_until(lambda: marker_of(client, handle) is not None)
     with pytest.raises(TransactionAbortedError, match="time-out"):
         complete_transaction(handle, config=config)
     assert not complete_transaction(handle, commit=False, config=config).committed

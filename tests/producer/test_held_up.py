@@ -4,10 +4,9 @@
 from __future__ import annotations
 
 import logging
-import time
 
 import pytest
-from fix_patience import SOON, why_it_waited
+from fix_patience import SOON, wait_until, why_it_waited
 
 from penstock import Delivery, Producer
 from penstock.errors import KafkaTimeoutError, NetworkError, NotEnoughReplicasError, ProducerClosedError
@@ -22,10 +21,7 @@ def away(kafka: FakeKafka, producer: Producer, caplog: pytest.LogCaptureFixture)
     with caplog.at_level(logging.WARNING):
         kafka.stop_broker(0)
         delivery = producer.send("t", b"v")
-        deadline = time.monotonic() + SOON
-        while "connection refused" not in caplog.text:
-            assert time.monotonic() < deadline
-            time.sleep(0.01)
+        wait_until(lambda: "connection refused" in caplog.text)
     return delivery
 
 

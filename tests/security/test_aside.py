@@ -7,9 +7,10 @@ import itertools
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import pytest
+from fix_patience import wait_until
 
 from penstock._locks import inside
 from penstock.security import aside
@@ -22,13 +23,6 @@ from penstock.security.aside import (
     Helpers,
     Replacements,
 )
-
-
-def until(condition: Callable[[], object], seconds: float = 60.0) -> None:
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end, "it did not happen"
-        time.sleep(0.002)
 
 
 class HelpersRig:
@@ -63,7 +57,7 @@ def rig() -> Iterator[HelpersRig]:
     yield made
     made.release.set()
     made.helpers.close()
-    until(lambda: made.threads() == 0)
+    wait_until(lambda: made.threads() == 0)
 
 
 def test_work_is_done_on_one_daemon_thread_in_its_order(rig):
@@ -78,9 +72,9 @@ def test_work_is_done_on_one_daemon_thread_in_its_order(rig):
         rig.helpers.run(lambda number=number: note(number))
         if number % 10 == 0:
             time.sleep(0.005)
-    until(lambda: len(seen) == 50)
+    wait_until(lambda: len(seen) == 50)
     assert all(daemon and name.startswith("penstock-aside-") for _, name, daemon in seen)
-    until(lambda: rig.threads() == 1)
+    wait_until(lambda: rig.threads() == 1)
 
 
 def test_the_thread_is_there_before_there_is_work_and_stays(rig):
@@ -88,9 +82,9 @@ def test_the_thread_is_there_before_there_is_work_and_stays(rig):
     rig.helpers.start()
     assert rig.threads() == 1
     rig.do("a")
-    until(lambda: rig.done)
+    wait_until(lambda: rig.done)
     time.sleep(0.02)
-    until(lambda: rig.threads() == 1)
+    wait_until(lambda: rig.threads() == 1)
 
 
 def test_without_new_threads_the_one_that_is_there_does_all(rig, monkeypatch):
@@ -99,7 +93,7 @@ def test_without_new_threads_the_one_that_is_there_does_all(rig, monkeypatch):
     names = [f"work {number}" for number in range(20)]
     for name in names:
         rig.do(name)
-    until(lambda: len(rig.done) == 20)
+    wait_until(lambda: len(rig.done) == 20)
     assert rig.done == names
 
 
@@ -117,7 +111,7 @@ def test_threads_are_started_again_once_that_can_be_done(rig, monkeypatch):
         rig.do("here")
     where: list[str] = []
     rig.helpers.run(lambda: where.append(threading.current_thread().name))
-    until(lambda: where)
+    wait_until(lambda: where)
     assert rig.done == ["here"]
     assert where[0].startswith("penstock-aside-")
 
@@ -130,34 +124,34 @@ def test_work_that_takes_long_does_not_hold_up_other_work(rig):
     for _ in range(MOST_AT_WORK - 1):
         rig.hang()
     rig.do("free")
-    until(lambda: rig.done == ["free"])
+    wait_until(lambda: rig.done == ["free"])
     assert rig.threads() <= MOST_AT_WORK
 
 
 def test_there_are_few_threads_and_the_rest_waits(rig):
     for _ in range(30):
         rig.hang()
-    until(lambda: rig.hanging == MOST_AT_WORK)
+    wait_until(lambda: rig.hanging == MOST_AT_WORK)
     rig.do("later")
     time.sleep(0.02)
     assert rig.threads() == MOST_AT_WORK
     assert not rig.done
     rig.release.set()
-    until(lambda: rig.done == ["later"])
-    until(lambda: rig.threads() == 1)
+    wait_until(lambda: rig.done == ["later"])
+    wait_until(lambda: rig.threads() == 1)
 
 
 def test_threads_that_are_stuck_are_replaced_up_to_a_limit_and_then_rarely(rig):
     for _ in range(200):  # minutes, with one that hangs in each
         rig.hang()
-        until(lambda: rig.threads() == rig.hanging)
+        wait_until(lambda: rig.threads() == rig.hanging)
         rig.time += STUCK_SECONDS + 1
     assert MOST_STUCK < rig.threads() <= MOST_STUCK + MOST_AT_WORK + 8
     before = rig.threads()
     rig.helpers._queue.clear()
     rig.time += LONGEST_PAUSE + 1
     rig.do("it works again")
-    until(lambda: rig.done == ["it works again"])
+    wait_until(lambda: rig.done == ["it works again"])
     assert rig.threads() == before + 1
 
 
@@ -181,24 +175,24 @@ def test_work_that_raises_ends_nothing_and_its_text_is_not_told(rig, caplog):
     with caplog.at_level(logging.DEBUG):
         rig.helpers.run(leave)
         rig.do("next")
-        until(lambda: rig.done == ["next"] and caplog.records)
+        wait_until(lambda: rig.done == ["next"] and caplog.records)
     assert "SystemExit (raised in leave" in caplog.text
     assert "hunter2" not in caplog.text
 
 
 def test_close_ends_the_threads_and_waits_for_nobody(rig):
     rig.hang()
-    until(lambda: rig.hanging == 1)
+    wait_until(lambda: rig.hanging == 1)
     rig.do("next")
-    until(lambda: rig.done)
+    wait_until(lambda: rig.done)
     began = time.monotonic()
     rig.helpers.close()
     rig.helpers.close()
     assert time.monotonic() - began < 30
-    until(lambda: rig.threads() == 1)  # the one that hangs
+    wait_until(lambda: rig.threads() == 1)  # the one that hangs
     rig.do("too late")
     rig.release.set()
-    until(lambda: rig.threads() == 0)
+    wait_until(lambda: rig.threads() == 0)
     assert rig.done == ["next"]
 
 
@@ -216,7 +210,9 @@ def test_a_log_handler_that_raises_ends_no_thread(rig, capsys):
         rig.helpers.start()
         rig.helpers.run(fail)
         rig.do("the next")
-        until(lambda: rig.done == ["the next"])
+        wait_until(lambda: rig.done == ["the next"])
+        rig.helpers.close()
+        wait_until(lambda: rig.threads() == 0)  # the one that fails tells it before it ends
     finally:
         logging.getLogger("penstock").removeHandler(handler)
     told = capsys.readouterr().err
@@ -227,14 +223,14 @@ def test_a_log_handler_that_raises_ends_no_thread(rig, capsys):
 def test_close_takes_no_lock(rig):
     """A finalizer of a client that was forgotten calls it, on whatever thread; or the lock is held by another one."""
     rig.do("work")
-    until(lambda: rig.done)
+    wait_until(lambda: rig.done)
     with rig.helpers._lock:
         rig.helpers.close()
         closer = threading.Thread(target=rig.helpers.close, daemon=True)
         closer.start()
         closer.join(60)
         assert not closer.is_alive()
-    until(lambda: rig.threads() == 0)
+    wait_until(lambda: rig.threads() == 0)
 
 
 def test_a_thread_that_goes_to_wait_while_the_client_is_closed_ends(rig, monkeypatch):
@@ -247,7 +243,7 @@ def test_a_thread_that_goes_to_wait_while_the_client_is_closed_ends(rig, monkeyp
 
     monkeypatch.setattr(Helpers, "_is_needed_locked", close)
     rig.helpers.start()
-    until(lambda: rig.threads() == 0)
+    wait_until(lambda: rig.threads() == 0)
 
 
 def test_nothing_is_logged_under_the_lock(rig, monkeypatch):

@@ -6,10 +6,9 @@ from __future__ import annotations
 import subprocess
 import sys
 import threading
-import time
-from collections.abc import Callable
 
 import pytest
+from fix_patience import wait_until
 from telemetry.metrics_data import read
 
 from penstock import AsyncProducer, Producer
@@ -43,13 +42,6 @@ def pushes(kafka: FakeKafka) -> list[TelemetryPush]:
     with kafka.locked() as cluster:
         assert cluster.telemetry is not None
         return list(cluster.telemetry.pushes)
-
-
-def wait_until(met: Callable[[], bool]) -> None:
-    until = time.monotonic() + SECONDS
-    while not met():
-        assert time.monotonic() < until
-        time.sleep(0.01)
 
 
 def requests(kafka: FakeKafka) -> list[str]:

@@ -8,6 +8,7 @@ import threading
 import time
 
 import pytest
+from fix_patience import wait_until
 from security.oauth.tokens import Scripted
 
 from penstock._locks import inside
@@ -23,13 +24,6 @@ DEFAULTS = OAuthSettings()
 
 def good(value: str = "t", seconds: float = 3600.0) -> Token:
     return Token(value, time.time() + seconds)
-
-
-def until(condition, seconds: float = 60.0) -> None:
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end, "it did not happen"
-        time.sleep(0.002)
 
 
 @pytest.fixture
@@ -108,7 +102,7 @@ def test_all_who_wait_share_one_fetch(refreshers):
     waiting = [threading.Thread(target=lambda: got.append(refresher.token().value)) for _ in range(5)]
     for thread in waiting:
         thread.start()
-    until(lambda: source.calls == 1)
+    wait_until(lambda: source.calls == 1)
     time.sleep(0.02)
     release.set()
     for thread in waiting:
@@ -121,7 +115,7 @@ def test_the_next_one_is_there_before_the_old_one_expires(refreshers):
     numbers = iter(range(100))
     refresher, source = refreshers(lambda: good(f"t{next(numbers)}"), plan=lambda *_: 0.02)
     assert refresher.token().value == "t0"
-    until(lambda: source.calls >= 3)
+    wait_until(lambda: source.calls >= 3)
     assert refresher.token().value != "t0"
 
 
@@ -236,7 +230,7 @@ def test_the_old_token_serves_while_the_provider_is_down(refreshers):
 
     refresher, source = refreshers(give, plan=lambda *_: 0.01)
     assert refresher.token().value == "old"
-    until(lambda: source.calls >= 2)
+    wait_until(lambda: source.calls >= 2)
     assert refresher.token().value == "old"
 
 
@@ -248,9 +242,9 @@ def test_a_provider_that_hangs(refreshers):
         with pytest.raises(AuthenticationError, match=r"has not given a token within \d+\.\d s"):
             refresher.token()
     assert time.monotonic() - began < 30
-    until(lambda: source.calls == 1)
+    wait_until(lambda: source.calls == 1)
     release.set()
-    until(lambda: refresher._token is not None)
+    wait_until(lambda: refresher._token is not None)
     assert refresher.token().value == "t"
 
 
@@ -278,12 +272,12 @@ def test_a_provider_that_is_stuck_is_asked_again_on_another_thread(refreshers):
     refresher, source = refreshers(give, patience=0.05, stuck_seconds=0.01)
     with pytest.raises(AuthenticationError):
         refresher.token()
-    until(first.is_set)
+    wait_until(first.is_set)
     time.sleep(0.02)  # until it counts as stuck
     refresher._patience = 60.0
     assert refresher.token().value == "new"
     stuck.set()
-    until(lambda: source.left == 1)
+    wait_until(lambda: source.left == 1)
     assert refresher.token().value == "new"  # what came late does not count
 
 
@@ -309,10 +303,10 @@ def test_threads_that_were_stuck_and_came_back_do_not_count(refreshers):
     for number in range(1, 20):
         with pytest.raises(AuthenticationError):
             refresher.token()
-        until(lambda number=number: len(hanging) == number)
+        wait_until(lambda number=number: len(hanging) == number)
         if number > 2:
             hanging[number - 3].set()
-            until(lambda number=number: source.left == number - 2)
+            wait_until(lambda number=number: source.left == number - 2)
     for event in hanging:
         event.set()
 
@@ -332,7 +326,7 @@ def test_a_provider_that_hung_as_often_as_may_be_is_asked_again_after_a_while(re
     for _ in range(20):
         with pytest.raises(AuthenticationError):
             refresher.token()
-    until(lambda: len(hung) == refresher._generation)  # all that were started hang
+    wait_until(lambda: len(hung) == refresher._generation)  # all that were started hang
     before = source.calls
     state["hangs"] = False
     with pytest.raises(AuthenticationError):
@@ -397,7 +391,7 @@ def test_a_failure_is_told_once_and_so_is_its_end(refreshers, caplog, monkeypatc
             refresher.token()
     state["broken"] = False
     refresher.token()
-    until(lambda: any("again" in record.getMessage() for record in caplog.records))
+    wait_until(lambda: any("again" in record.getMessage() for record in caplog.records))
     levels = [record.levelname for record in caplog.records]
     assert levels.count("WARNING") == 0, "whoever needed the token tells"
     assert levels.count("INFO") == 2
@@ -420,20 +414,20 @@ def test_close_releases_those_who_wait(refreshers):
 
     thread = threading.Thread(target=wait)
     thread.start()
-    until(lambda: source.calls == 1)
+    wait_until(lambda: source.calls == 1)
     refresher.close()
     thread.join(60)
     assert "the client is closed" in seen[0]
     assert source.stopped == 1
     release.set()
-    until(lambda: source.left == 1)
+    wait_until(lambda: source.left == 1)
 
 
 def test_close_ends_the_thread_and_no_other_starts(refreshers):
     refresher, source = refreshers(good)
     refresher.token()
     refresher.close()
-    until(lambda: source.left == 1)
+    wait_until(lambda: source.left == 1)
     with pytest.raises(AuthenticationError, match="closed"):
         refresher.token()
     assert source.calls == 1
@@ -456,7 +450,7 @@ def test_close_takes_no_lock_and_no_token_is_kept_that_comes_meanwhile(refresher
     monkeypatch.setattr(refresh.time, "monotonic", close_under_the_lock)
     with pytest.raises(AuthenticationError, match="the client is closed"):
         late.token()
-    until(lambda: not late._running)
+    wait_until(lambda: not late._running)
     assert refresher._token is None
     assert late._token is None
 
