@@ -92,8 +92,9 @@ def test_the_cause_of_the_last_retry_is_kept():
 def test_retries_and_errors_count_records():
     rig = Rig(retries=1, retry_backoff_ms=10, retry_backoff_max_ms=10, linger_ms=5)
     rig.know("t")
+    seen: list[float] = []  # by those who are told
     for _ in range(3):
-        rig.send("t", b"x")
+        rig.send("t", b"x", on_delivery=lambda *_: seen.append(rig.metrics()["record-error-total"]))
     rig.await_request()
     rig.answer(error_code=19)
     metrics, topic = rig.metrics(), rig.metrics(TOPIC_GROUP)["t"]
@@ -103,7 +104,7 @@ def test_retries_and_errors_count_records():
     rig.answer(error_code=19)
     metrics, topic = rig.metrics(), rig.metrics(TOPIC_GROUP)["t"]
     assert (metrics["record-retry-total"], metrics["record-error-total"]) == (3, 3)
-    assert topic["record-error-total"] == 3
+    assert [topic["record-error-total"], *seen] == [3, 3, 3, 3]
     assert metrics["record-error-rate"] > 0
 
 

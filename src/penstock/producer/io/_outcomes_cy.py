@@ -273,9 +273,9 @@ class Outcomes:
             self._split_topics.add(batch.queue.topic)
             self._metrics.on_split(now)
         elif not batch.done and (refused := self._refused_alone(batch, answer, decision, expired)):
+            self._metrics.on_refused(batch.queue.topic, len(refused), now)  # first, as in `fail`
             with self._metrics.callbacks():
                 count = self._accumulator.leave_out(batch, refused, self._gate.on_split)
-            self._metrics.on_refused(batch.queue.topic, len(refused), now)
             first = next(iter(refused.values()))
             tell(
                 log, logging.WARNING, Event.RECORDS_REFUSED,
@@ -367,12 +367,15 @@ class Outcomes:
         if batch.done:
             batch.fail(error)  # too late, which it logs
             return
+        try:
+            self._metrics.on_batch_error(batch, now)  # first: a callback must see the new value
+        except Exception as trouble:  # noqa: BLE001 - it is logged, and its records must have their outcome
+            _tell_unhandled("the failure of a batch of %s could not be counted", batch, trouble)
         with self._metrics.callbacks():
             failed = batch.fail(error, record_errors)
         if failed:
             try:
                 self._accumulator.finish(batch)
-                self._metrics.on_batch_error(batch, now)
             except Exception as trouble:  # noqa: BLE001 - it is logged, and its records are told: others are not yet
                 _tell_unhandled("a batch of %s has failed, but could not be cleared away", batch, trouble)
 
