@@ -205,6 +205,22 @@ def test_what_is_no_list_of_addresses(value, reason):
     assert reason is None or reason in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    "value",
+    [
+        "me:hunter2@h:1",
+        "PLAINTEXT://me:hunter2@h:1",
+        ["a:1", "hunter2@h:1"],
+        "me:hunter2,x@h:1",
+        "me:hunter2@h:1,",
+    ],
+)
+def test_what_may_be_a_password_in_an_address_is_hidden(value):
+    with pytest.raises(ConfigError, match=r"some\.option=\[hidden\]") as caught:
+        key(Kind.LIST, Addresses()).parse(value)
+    assert "hunter2" not in str(caught.value)
+
+
 def test_an_empty_entry_is_no_address():
     with pytest.raises(ConfigError, match="has an empty entry"):
         key(Kind.LIST, Addresses()).parse(" , ")

@@ -204,7 +204,7 @@ def test_a_mechanism_of_the_users_own_gets_everything():
         (("PLAIN", f"{SCRAM};"), "ScramLoginModule, which is for SCRAM-SHA-256 and SCRAM-SHA-512"),
         (
             ("PLAIN", 'a.OtherModule required username="x" password="hunter2";'),
-            "OtherModule, which is not known",
+            "a login module that is not known",
         ),
         (("PLAIN", PLAIN[:-1]), "sasl.jaas.config"),
         (("PLAIN,SCRAM-SHA-256",), "name one mechanism"),
@@ -300,7 +300,7 @@ def test_what_would_have_no_effect_is_refused(mechanism, jaas, more, refused):
     ("mechanism", "jaas", "more", "refused", "words"),
     [
         ("PLAIN", PLAIN[:-1], {}, "tokenauth=true", "tokenauth is not known for PlainLoginModule"),
-        ("PLAIN", PLAIN[:-1], {}, 'usrname="hunter2"', "usrname is not known"),
+        ("PLAIN", PLAIN[:-1], {}, "hunter2=password", "option 3 is not known"),
         ("PLAIN", PLAIN[:-1], {}, '"hunter2 =x"=y', "option 3 is not known"),
         (
             "SCRAM-SHA-256",
@@ -311,7 +311,7 @@ def test_what_would_have_no_effect_is_refused(mechanism, jaas, more, refused):
         ),
         ("OAUTHBEARER", OAUTH, OF_PROVIDER, 'clientSecret="hunter2"', "clientSecret has no effect"),
         ("OAUTHBEARER", OAUTH, OF_FILE, 'ssl.truststore.location="/t"', "tokens come from a token file"),
-        ("OAUTHBEARER", OAUTH, OF_OIDC, 'oauth.audience="a"', "oauth.audience is not known"),
+        ("OAUTHBEARER", OAUTH, OF_OIDC, 'oauth.audience="a"', "option 1 is not known"),
         ("OAUTHBEARER", OAUTH, OF_OIDC, 'unsecuredLoginStringClaim_sub="a"', "has no effect"),
         ("OAUTHBEARER", OAUTH, OF_OIDC, 'ssl.nonsense="a"', "ssl.nonsense is not an option of TLS"),
         ("OAUTHBEARER", OAUTH, OF_OIDC, 'ssl.keystore.password="hunter2"', "for the token endpoint: "),
@@ -324,6 +324,18 @@ def test_options_of_a_login_module_that_would_have_no_effect_are_refused(
 ):
     assert of(mechanism, f'{jaas} serviceName="kafka";', more)
     assert words in refusal(mechanism, f"{jaas} {refused};", more)
+
+
+@pytest.mark.parametrize(
+    "jaas",
+    [
+        '"hunter2" required username="me";',
+        "a.PlainLoginModule required hunter2=;",
+        "a.B required hunter2=x 1;",
+    ],
+)
+def test_a_word_in_the_wrong_place_may_be_the_password(jaas):
+    assert "sasl.jaas.config" in refusal("PLAIN", jaas)
 
 
 def test_tls_of_the_token_endpoint_is_that_of_the_login_module():

@@ -277,6 +277,8 @@ class Addresses:
         """Take a list of which every entry is an address."""
         if not value:
             raise ValueError
+        if any("@" in address for address in value):
+            raise ValueError("an address has no user and no password: set sasl.username and sasl.password")
         seen: set[tuple[str, int]] = set()
         for address in value:
             parsed = parse_address(address)
@@ -425,7 +427,11 @@ class ConfigKey(NamedTuple):
 
     def show(self, value: Any) -> str:
         """The value as an error or a log may show it."""
-        return "[hidden]" if self.kind in (Kind.PASSWORD, Kind.OBJECT) else repr(value)
+        if self.kind in (Kind.PASSWORD, Kind.OBJECT):
+            return "[hidden]"
+        shown = repr(value)
+        # What stands before an @ is taken for user:password.
+        return "[hidden]" if isinstance(self.check, Addresses) and "@" in shown else shown
 
     def wrong_type(self, value: Any, expected: str) -> ConfigError:
         """The error for a value of another kind."""

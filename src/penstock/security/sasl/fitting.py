@@ -7,6 +7,7 @@ Of the options of a login module those that only a JVM needs are accepted: they 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from itertools import chain
 from typing import Any, Final, NamedTuple, TypeVar
 
 from penstock.config.keys import KEYS
@@ -161,7 +162,7 @@ def check_login(mechanism: str, source: str | None, module: str | None, options:
         return
     if module not in MODULES:
         raise ConfigError(
-            f"{_JAAS} names the login module {module}, which is not known here; there are {', '.join(MODULES)}",
+            f"{_JAAS} names a login module that is not known here; there are {', '.join(MODULES)}",
             _JAAS,
         )
     if mechanism not in MODULES[module]:
@@ -205,7 +206,6 @@ def _longest(name: str, table: Mapping[str, _T]) -> _T | None:
 
 
 def _shown(name: str, position: int) -> str:
-    # A part of a password without quotes may be taken for a name: only what looks like one is shown.
-    if len(name) <= 64 and name.replace(".", "_").isidentifier():
-        return name
-    return f"option {position}"
+    # Where words are in the wrong order, a name may be the password: only one that some module has is shown.
+    known = {*_ANY_MODULE, *_IN_OAUTH_LOGIN, *chain.from_iterable(_IN_LOGIN.values())}
+    return name if _longest(name, dict.fromkeys(known, True)) else f"option {position}"

@@ -10,8 +10,8 @@ KafkaClient counts, and no other.
         org.apache.kafka.common.security.plain.PlainLoginModule required username="me" password="secret";
     };
 
-What Java's reader refuses is refused here, and the error says how to write it. An error names the line, the column and
-the key, and never a value: any of them may be the password.
+What Java's reader refuses is refused here, and the error says how to write it. An error names the line and the column,
+and repeats no word of the text: where words are in the wrong order, any of them may be the password.
 """
 
 from __future__ import annotations
@@ -29,7 +29,6 @@ _OCTAL: Final = "01234567"
 _MOST_CHARACTERS: Final = 100_000
 # The section of a file that is for clients.
 _SECTION: Final = "KafkaClient"
-_SECTIONS_SHOWN: Final = 5
 
 
 class JaasEntry:
@@ -105,8 +104,7 @@ def _of_file(reader: _Tokens, name: _Token) -> JaasEntry:
         if name.kind != _WORD or reader.take().kind != "{":
             reader.refuse("a section begins with its name and {", name)
     if not found:
-        shown = ", ".join(map(_shown_key, names[:_SECTIONS_SHOWN]))
-        reader.refuse(f"there is no section {_SECTION} with a login module; there are {shown}", end)
+        reader.refuse(f"there is no section {_SECTION} with a login module", end)
     return found[0]
 
 
@@ -132,9 +130,8 @@ def _options(reader: _Tokens) -> dict[str, str]:
             hint = " (outside of quotes a / begins a comment)" if reader.slash_comment else ""
             reader.refuse(f"the entry does not end with a semicolon{hint}", key)
         if key.kind != _WORD:
-            after = f" after the option {list(options)[-1]}" if options else ""
             reader.refuse(
-                f"the name of an option is expected{after}; a value with characters other than letters, digits, "
+                "the name of an option is expected; a value with characters other than letters, digits, "
                 "., -, _ and $ is written in quotes",
                 key,
             )
@@ -144,13 +141,8 @@ def _options(reader: _Tokens) -> dict[str, str]:
         value = reader.take()
         if value.kind != _WORD:
             hint = "; a value that begins with a digit, - or . is written in quotes" * (value.kind == _NUMBER)
-            reader.refuse(f"the option {_shown_key(key.text)} has no value{hint}", value)
+            reader.refuse(f"the option has no value{hint}", value)
         options[key.text] = value.text
-
-
-def _shown_key(key: str) -> str:
-    # A part of an unquoted password may be taken for a key: only what looks like one is shown.
-    return key if key.isidentifier() or key.replace(".", "_").isidentifier() else "here"
 
 
 # Kinds of tokens; a sign of its own is its kind.
