@@ -368,6 +368,28 @@ def test_a_run_that_is_skipped_says_so_with_its_rows(
     assert visible(kafka) == [value.encode() for value in values]
 
 
+def test_runs_of_pipelines_are_told_apart_but_for_those_that_were_written_without_a_name(
+    kafka: FakeKafka,
+) -> None:
+    def run(value: str, run_id: str, **more: str) -> str:
+        settings = options(kafka, streaming=False, runId=run_id, **more)
+        write = pickle.loads(pickle.dumps(Write(settings)))
+        write.commit([write_exactly_once(settings, write._plan, SparkTask(0), [batch(value)])], 0)
+        return write._settings.sink_id
+
+    assert run("a", "monday") == "batch"  # by a release whose pipelines had no names
+    assert run("a", "monday", pipelineName="one") == "batch"
+    assert run("b", "monday", pipelineName="two", topic="stock") == "two"
+    assert run("c", "tuesday", pipelineName="one") == "one"
+    assert run("d", "tuesday", pipelineName="two") == "two"
+    run("d", "tuesday")
+    assert run("c", "tuesday", pipelineName="one") == "one"
+    assert run("e", "tuesday", pipelineName="one", sinkId="mine") == "mine"
+    # Of what came again only the job without a name was written: it never was.
+    assert visible(kafka) == [b"a", b"c", b"d", b"d", b"e"]
+    assert visible(kafka, "stock") == [b"b"]
+
+
 @pytest.mark.parametrize(
     ("location", "name"),
     [

@@ -34,7 +34,7 @@ from penstock.sink.task import Admission, Slots, admit, open_transaction, proces
 
 if _typing.TYPE_CHECKING:
     from penstock.sink.committing import CommitReport
-    from penstock.sink.driver import abort, commit, driver_client, prepare, was_used
+    from penstock.sink.driver import abort, commit, driver_client, prepare, was_decided, was_used
     from penstock.sink.recovering import (
         DecisionState,
         HandleState,
@@ -89,10 +89,11 @@ __all__ = [
     "reached",
     "roll_forward",
     "sink_key",
+    "was_decided",
     "was_used",
 ]
 
-_OF_DRIVER = ("abort", "commit", "driver_client", "prepare", "was_used")
+_OF_DRIVER = ("abort", "commit", "driver_client", "prepare", "was_decided", "was_used")
 _OF_RECOVERING = (
     "DecisionState",
     "HandleState",

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 
 from penstock.control.client import ControlClient, IdleClients
+from penstock.control.topics import topic_shape
 from penstock.errors import KafkaError
 from penstock.sink.aborting import abort_steps
 from penstock.sink.cluster import Cluster, LogReaders
@@ -124,6 +125,20 @@ def was_used(settings: SinkSettings, timeout: float) -> bool:
     except KafkaError:
         return False  # the caller goes on to say what is wrong
     return view.owner is not None
+
+
+def was_decided(settings: SinkSettings) -> bool:
+    """Whether the log has a decision of this sink about its topic, or one that is just being written.
+
+    Raises:
+        KafkaError: the log does not tell.
+    """
+    with _clients.borrow(settings.config) as opened:
+        if topic_shape(opened, settings.log_topic) is None:
+            return False
+        cluster = Cluster(opened, settings.cluster, settings.log_topic, _readers)
+        view: SinkView = cluster.perform(ReadLog(settings.sink_key))
+    return view.deciding or (view.decision is not None and view.decision.topic == settings.topic)
 
 
 def close_clients() -> None:

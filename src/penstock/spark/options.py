@@ -14,7 +14,7 @@ import posixpath
 import re
 import secrets
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, get_args
@@ -53,7 +53,7 @@ _OWN_BUSINESS: Final = MappingProxyType(
 )
 
 BATCH_BATCH_ID: Final = 0  # a batch job has one batch
-# The name of all batch jobs that were given none; each run of them has an id of its own.
+# The name of all batch jobs that were given none, but for pipelines; each run of them has an id of its own.
 _UNNAMED_SINK: Final = "batch"
 
 _UNITS_MS: Final = MappingProxyType(
@@ -74,6 +74,7 @@ class SinkOptions:
     Attributes:
         topic: where all rows go; None: the column `topic` says it.
         checkpoint_location: of the streaming query, if Spark tells.
+        pipeline: the name of the pipeline whose batch job this is, if it is one.
         progress_file: where `commit` writes down what it did, or None.
         sink: what was given of the exactly-once sink's settings, by the fields of SinkSettings, which has the defaults.
         producer: options of the producer, by their dotted names, as the user gave them.
@@ -86,6 +87,7 @@ class SinkOptions:
     dead_letter_topic: str | None = None
     ignore_extra_columns: bool = False
     checkpoint_location: str | None = None
+    pipeline: str | None = None
     progress_file: str | None = None
     sink: Mapping[str, Any] = field(default_factory=dict)
     producer: Mapping[str, str] = field(default_factory=dict, repr=False)  # may hold secrets
@@ -109,10 +111,16 @@ class SinkOptions:
         given = dict(self.sink)
         if "sink_id" not in given:
             named = self.streaming and self.checkpoint_location
-            given["sink_id"] = checkpoint_name(named) if named else _UNNAMED_SINK
+            given["sink_id"] = checkpoint_name(named) if named else self.pipeline or _UNNAMED_SINK
         if not self.streaming and "run_id" not in given:
             given |= {"run_id": secrets.token_hex(16), "one_off": True}
         return SinkSettings(config=self.producer, topic=self.topic, **given)
+
+    def former_settings(self) -> SinkSettings | None:
+        """Those of a pipeline's named run in releases where all unnamed sinks had one name; None for others."""
+        if self.pipeline is None or "sink_id" in self.sink or "run_id" not in self.sink:
+            return None
+        return replace(self, pipeline=None).sink_settings()
 
 
 def checkpoint_name(location: str) -> str:
@@ -213,8 +221,13 @@ _OPTIONS: Final = (
 # Spark's own, which it hands on. The name of a query is not looked at, and the last one only where it matters.
 _CHECKPOINT: Final = _Option("checkpointLocation", _as_it_is, option="checkpoint_location")
 _ASYNC_PROGRESS: Final = "asyncProgressTrackingEnabled"
+# Set by `penstock run`, not by people.
+_PIPELINE: Final = _Option("pipelineName", _as_it_is, option="pipeline")
 
-NAMES: Final = (*(option.name for option in _OPTIONS), _CHECKPOINT.name, "queryName", _ASYNC_PROGRESS)
+NAMES: Final = (
+    *(option.name for option in _OPTIONS),
+    *(_CHECKPOINT.name, _PIPELINE.name, "queryName", _ASYNC_PROGRESS),
+)
 _SPELLING: Final = MappingProxyType({name.lower(): name for name in NAMES})
 
 # Those that say how decisions are made and kept. Not the names: they do no harm where nobody asks for them.
@@ -247,7 +260,7 @@ def parse_options(given: Mapping[str, str], *, streaming: bool, on_driver: bool 
     text = {_SPELLING[name]: value for name, value in own.items()}
     options: dict[str, Any] = {}
     sink: dict[str, Any] = {}
-    for option in (*_OPTIONS, _CHECKPOINT):
+    for option in (*_OPTIONS, _CHECKPOINT, _PIPELINE):
         if option.name in text:
             value = option.parse(option.name, _not_empty(text, option.name))
             if option.option is not None:

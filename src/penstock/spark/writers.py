@@ -104,10 +104,13 @@ class Write:
         if self._settings is None:
             check_cluster(self._options)
         else:
-            from penstock.sink import driver_client, prepare, was_used
+            from penstock.sink import driver_client, prepare, was_decided, was_used
 
             settings = self._settings
             check_cluster(self._options, client=driver_client(settings), was_used=partial(was_used, settings))
+            former = self._options.former_settings()
+            if former is not None and not was_decided(settings) and was_decided(former):
+                self._settings = former  # or the run would be written twice
             self._plan = prepare(self._settings, DriverIdentity.current())
         self._is_planned = True
         spare_lasting_objects(AFTER_FIRST_WORK)

@@ -32,6 +32,8 @@ def sink_options(pipeline: Pipeline, topic: str | None, progress: Path | None) -
         options["deadLetterTopic"] = sink.dead_letter_topic
     if sink.checkpoint is not None:
         options["checkpointLocation"] = sink.checkpoint
+    if not pipeline.source.streaming:
+        options["pipelineName"] = pipeline.name
     if progress is not None:
         options["progressFile"] = str(progress)
     return options
