@@ -6,10 +6,12 @@ from __future__ import annotations
 import errno
 import socket
 import threading
+import time
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 import pytest
+from fix_patience import wait_until
 from watching.glass_box.support import get
 
 from penstock.watching.glass_box import server as page_server
@@ -135,6 +137,31 @@ def test_what_is_no_http_is_refused_and_the_next_one_served(url: str) -> None:
                 said += part
         assert said.split(b" ", 2)[1] in (b"400", b"414", b"421", b"505")
     assert get(url).status == 200
+
+
+def test_silent_viewers_do_not_keep_others_out() -> None:
+    server = PageServer(Address("127.0.0.1", 0), None, answer)
+    place = server._listener.getsockname()
+    silent = [socket.create_connection(place, 30) for _ in range(page_server._MOST_CONNECTIONS)]
+    assert get(server.url).status == 200
+    assert silent[0].recv(1) == b"", "the oldest one was closed"
+    for each in silent:
+        each.close()
+    server.close()
+
+
+def test_the_head_of_a_request_has_one_deadline() -> None:
+    server = PageServer(Address("127.0.0.1", 0), None, answer)
+    with socket.create_connection(server._listener.getsockname(), 30) as dripping:
+        wait_until(lambda: server._connections)
+        began = time.monotonic()
+        for byte in b"GET":
+            dripping.send(bytes([byte]))
+            assert server._close_late(began) is not None
+            assert server._connections
+        assert server._close_late(began + 2 * page_server._IDLE_SECONDS) is None
+        assert dripping.recv(1) == b""
+    server.close()
 
 
 def test_a_closed_server_leaves_no_thread_and_no_port() -> None:

@@ -2,7 +2,8 @@
 """A small web server for one page: GET and nothing else, and it sleeps until somebody asks.
 
 One thread waits for connections, and each connection has a thread; all are daemons. There are few connections at a
-time, requests are short, and a peer that says nothing is dropped.
+time and requests are short. A connection whose request is not complete in time is closed, and, where there are too
+many, the one that has waited longest for a request.
 """
 
 from __future__ import annotations
@@ -10,9 +11,11 @@ from __future__ import annotations
 import contextlib
 import json
 import logging
+import operator
 import selectors
 import socket
 import threading
+import time
 from collections.abc import Callable, Mapping
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler
@@ -28,7 +31,7 @@ from penstock.watching.glass_box.address import Address, BadAddress
 log = logging.getLogger("penstock.watching")
 
 _MOST_CONNECTIONS: Final = 32
-_IDLE_SECONDS: Final = 15.0
+_IDLE_SECONDS: Final = 15.0  # from a connection, or a response, to the end of the head of the next request
 _END_SECONDS: Final = 5.0  # for the thread that listens, which has only to wake up
 _PAUSE_SECONDS: Final = 1.0  # after a connection that could not be taken
 _FILES: Final = {
@@ -74,7 +77,8 @@ class PageServer:
         self._wake, self._woken = socket.socketpair()
         # Of `_locks`: the I/O thread of the last producer closes the page.
         self._lock: Any = new_lock()
-        self._connections: set[socket.socket] = set()  # guarded by the lock
+        # Guarded by the lock. Since when each waits for a request; None while it is answered.
+        self._connections: dict[socket.socket, float | None] = {}
         self._closed = False  # written under the lock
         self._thread = threading.Thread(target=self._serve, name="penstock-glass-box", daemon=True)
         self._thread.start()
@@ -108,7 +112,7 @@ class PageServer:
             selector.register(self._listener, selectors.EVENT_READ)
             selector.register(self._woken, selectors.EVENT_READ)
             while not self._closed:
-                selector.select()
+                selector.select(self._close_late(time.monotonic()))
                 try:
                     connection, peer = self._listener.accept()
                 except (BlockingIOError, ConnectionError):
@@ -127,11 +131,37 @@ class PageServer:
             self._woken.settimeout(_PAUSE_SECONDS)
             self._woken.recv(1)
 
+    def note(self, connection: socket.socket, since: float | None) -> None:
+        """Note since when a connection waits for a request; None: it has one."""
+        with self._lock:
+            if connection in self._connections:
+                self._connections[connection] = since
+
+    def _close_late(self, now: float) -> float | None:
+        """Close the connections whose request is late; seconds until others may be, or None without any."""
+        with self._lock:
+            for since, connection in self._waiting_locked():
+                if now - since >= _IDLE_SECONDS:
+                    self._shut_locked(connection)
+            starts = [now if since is None else since for since in self._connections.values()]
+        return min(starts) + _IDLE_SECONDS - now if starts else None
+
+    def _waiting_locked(self) -> list[tuple[float, socket.socket]]:
+        return [(since, each) for each, since in self._connections.items() if since is not None]
+
+    def _shut_locked(self, connection: socket.socket) -> None:
+        """Make a connection's thread end."""
+        del self._connections[connection]
+        with contextlib.suppress(OSError):
+            connection.shutdown(socket.SHUT_RDWR)
+
     def _take(self, connection: socket.socket, peer: Any) -> None:
         with self._lock:
+            if len(self._connections) >= _MOST_CONNECTIONS and (waiting := self._waiting_locked()):
+                self._shut_locked(min(waiting, key=operator.itemgetter(0))[1])
             is_taken = not self._closed and len(self._connections) < _MOST_CONNECTIONS
             if is_taken:
-                self._connections.add(connection)
+                self._connections[connection] = time.monotonic()
         if not is_taken:
             connection.close()
             return
@@ -159,7 +189,7 @@ class PageServer:
 
     def _drop(self, connection: socket.socket) -> None:
         with self._lock:
-            self._connections.discard(connection)
+            self._connections.pop(connection, None)
         connection.close()
 
 
@@ -173,7 +203,13 @@ class _Request(BaseHTTPRequestHandler):
     def __init__(self, connection: socket.socket, peer: Any, server: PageServer) -> None:
         super().__init__(connection, peer, server)  # type: ignore[arg-type]
 
+    def handle_one_request(self) -> None:
+        """Wait for a request, and answer it."""
+        self.server.note(self.connection, time.monotonic())
+        super().handle_one_request()
+
     def do_GET(self) -> None:
+        self.server.note(self.connection, None)
         host = self.headers.get("Host")
         if len(self.headers.get_all("Host", [])) != 1 or not rules.is_own_host(host, self.server.host):
             self._refuse(HTTPStatus.MISDIRECTED_REQUEST, "this Host is not here")
