@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Iterator, Mapping
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 from fix_patience import wait_until
@@ -88,17 +89,24 @@ def test_nothing_but_get(url: str, method: str) -> None:
         "10.1.2.3",
         "",
         "[::2]:80",
+        "127.0.0.1:{port}@evil.example",
+        "127.0.0.1:1",
+        "localhost:1",
+        "[::1]:80",
     ],
 )
 def test_another_host_is_refused_also_for_the_page(url: str, host: str) -> None:
+    port = str(urlsplit(url).port)
     for path in ("", "api/state"):
-        found = get(url, path, Host=host)
+        found = get(url, path, Host=host.replace("{port}", port))
         assert (found.status, b"given" in found.body) == (421, False)
 
 
-@pytest.mark.parametrize("host", ["localhost", "localhost:9000", "127.0.0.1:1", "[::1]:80", "LOCALHOST"])
+@pytest.mark.parametrize(
+    "host", ["localhost", "localhost:{port}", "127.0.0.1:{port}", "[::1]:{port}", "LOCALHOST"]
+)
 def test_this_machine_may_be_named_in_several_ways(url: str, host: str) -> None:
-    assert get(url, Host=host).status == 200
+    assert get(url, Host=host.replace("{port}", str(urlsplit(url).port))).status == 200
 
 
 def test_other_pages_may_not_ask(url: str) -> None:
@@ -244,6 +252,8 @@ def test_other_machines_need_a_token_that_cannot_be_guessed() -> None:
 
 
 def test_hosts_of_a_page_for_other_machines() -> None:
-    assert is_own_host("10.1.2.3:80", "0.0.0.0")
-    assert is_own_host(socket.gethostname(), "0.0.0.0")
-    assert not is_own_host("evil.example", "0.0.0.0")
+    everywhere = parse_address("0.0.0.0:8400")
+    assert is_own_host("10.1.2.3:80", everywhere)
+    assert is_own_host(socket.gethostname(), everywhere)
+    assert not is_own_host("evil.example", everywhere)
+    assert not is_own_host("10.1.2.3:8400@evil.example", everywhere)

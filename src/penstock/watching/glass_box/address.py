@@ -3,7 +3,8 @@
 
 Rules for requests:
 1. The Host header must name this machine by an address or by a name of its own. A page elsewhere whose name was made to
-   point here (DNS rebinding) names itself there, and is refused.
+   point here (DNS rebinding) names itself there, and is refused. On loopback the port must be the page's, too; where
+   others can reach the page, a container may publish it at another one.
 2. With a token, everything but the empty page needs it. Tokens are compared in constant time.
 3. Data is given only to who says by a header of ours that it is no link or picture of another page.
 
@@ -18,6 +19,7 @@ import hmac
 import ipaddress
 import json
 import os
+import re
 import socket
 import stat
 import sys
@@ -33,6 +35,7 @@ from penstock._processes import try_read_start
 
 SHORTEST_TOKEN: Final = 16
 VIEWER_HEADER: Final = "Penstock-Viewer"  # a browser lets no other site send it without asking us
+_HOST_HEADER: Final = re.compile(r"(\[[^\[\]@]+\]|[^\s\[\]:@/]+)(?::([0-9]{1,5}))?")
 _SAME_SITE: Final = ("same-origin", "none")
 _LARGEST_PID: Final = 2**31 - 1
 _LATEST: Final = 2**53  # seconds since 1970, which a float can hold as well
@@ -91,20 +94,22 @@ def check_token(address: Address, token: str | None) -> None:
 # ------------------------------------------------------------------------------------------------ requests
 
 
-def is_own_host(header: str | None, bound: str) -> bool:
-    """Whether a Host header names this machine; the port may be that of a tunnel."""
-    if not header:
+def is_own_host(header: str | None, bound: Address) -> bool:
+    """Whether a Host header names the page at this address."""
+    found = _HOST_HEADER.fullmatch(header or "")
+    if found is None:
         return False
-    host, _, port = header.rpartition(":")
-    name = (header if not host or "]" in port else host).lower().removeprefix("[").removesuffix("]")
+    name, port = found[1].lower().strip("[]"), found[2]
+    if bound.is_loopback and port is not None and int(port) != bound.port:
+        return False
     try:
         ip = ipaddress.ip_address(name)
     except ValueError:
-        own = {"localhost", bound.lower()}
-        if not Address(bound, 0).is_loopback:
+        own = {"localhost", bound.host.lower()}
+        if not bound.is_loopback:
             own |= {socket.gethostname().lower(), socket.getfqdn().lower()}
         return name in own
-    return ip.is_loopback or not Address(bound, 0).is_loopback
+    return ip.is_loopback or not bound.is_loopback
 
 
 def is_from_elsewhere(fetch_site: str | None, origin: str | None, host: str | None) -> bool:

@@ -70,9 +70,9 @@ class PageServer:
         self.token = token
         self.answer = answer
         self._events = ClientEvents("")  # of the page, which is of no client
-        self.host = address.host
         self._listener = _listen(address)
         bound = self._listener.getsockname()
+        self.address = Address(address.host, bound[1])
         self.url = f"http://{Address(bound[0], bound[1])}/"
         self._wake, self._woken = socket.socketpair()
         # Of `_locks`: the I/O thread of the last producer closes the page.
@@ -211,7 +211,7 @@ class _Request(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         self.server.note(self.connection, None)
         host = self.headers.get("Host")
-        if len(self.headers.get_all("Host", [])) != 1 or not rules.is_own_host(host, self.server.host):
+        if len(self.headers.get_all("Host", [])) != 1 or not rules.is_own_host(host, self.server.address):
             self._refuse(HTTPStatus.MISDIRECTED_REQUEST, "this Host is not here")
             return
         if self.headers.get("Content-Length", "0") != "0" or "Transfer-Encoding" in self.headers:
