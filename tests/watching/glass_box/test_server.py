@@ -74,6 +74,11 @@ def test_data(url: str) -> None:
     assert get(url, "api/strange").status == 400
 
 
+def test_what_is_shown_turns_no_text_around(url: str) -> None:
+    found = get(url, "api/state?a=x%E2%80%AEy%E2%81%A6&b=%D8%A7%E2%80%8B%00")
+    assert found.json == {"given": {"a": "x\\u202ey\\u2066", "b": "\u0627\\u200b\\x00"}}
+
+
 @pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "OPTIONS", "HEAD"])
 def test_nothing_but_get(url: str, method: str) -> None:
     assert get(url, method=method).status == 501

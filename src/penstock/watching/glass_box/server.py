@@ -23,6 +23,7 @@ from importlib import resources
 from typing import Any, Final
 from urllib.parse import parse_qs, urlsplit
 
+from penstock._escaping import escaped
 from penstock._events import ClientEvents, Event, tell_error
 from penstock._locks import new_lock
 from penstock.watching.glass_box import address as rules
@@ -244,11 +245,11 @@ class _Request(BaseHTTPRequestHandler):
     def _answer(self, path: str, query: str) -> None:
         try:
             given = {name: values[-1] for name, values in parse_qs(query, max_num_fields=10).items()}
-            body = json.dumps(self.server.answer(path, given), separators=(",", ":"))
+            body = json.dumps(_visible(self.server.answer(path, given)), separators=(",", ":"))
         except KeyError:
             self._refuse(HTTPStatus.NOT_FOUND, "there is no such thing")
         except ValueError as error:
-            self._refuse(HTTPStatus.BAD_REQUEST, str(error))
+            self._refuse(HTTPStatus.BAD_REQUEST, escaped(str(error)))
         else:
             self._send(HTTPStatus.OK, "application/json", body.encode())
 
@@ -302,6 +303,15 @@ def _listen(address: Address) -> socket.socket:
 
 def _why(error: Exception) -> str:
     return getattr(error, "strerror", None) or str(error)
+
+
+def _visible(value: Any) -> Any:
+    """The same with texts that cannot turn the direction of others, nor hide a part of themselves."""
+    if isinstance(value, str):
+        return escaped(value)
+    if isinstance(value, Mapping):
+        return {name: _visible(each) for name, each in value.items()}
+    return [_visible(each) for each in value] if isinstance(value, list | tuple) else value
 
 
 def _file(name: str) -> bytes:
