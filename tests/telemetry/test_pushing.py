@@ -210,10 +210,13 @@ def test_without_a_subscription_it_asks_again_after_the_interval(cluster: Cluste
     assert cluster.asked[0].request.body == {"client_instance_id": ID.bytes}
 
 
-def test_an_interval_of_nothing_is_five_minutes(cluster: Cluster) -> None:
+@pytest.mark.parametrize(("interval_ms", "seconds"), [(0, 300), (1, 0.1), (100, 0.1), (150, 0.15)])
+def test_an_interval_of_nothing_is_five_minutes_and_a_short_one_is_a_tenth_of_a_second(
+    cluster: Cluster, interval_ms: int, seconds: float
+) -> None:
     cluster.turn()
-    cluster.subscribe((), push_interval_ms=0)
-    assert cluster.turn() == 300
+    cluster.subscribe((), push_interval_ms=interval_ms)
+    assert cluster.turn() == pytest.approx(seconds)
 
 
 @pytest.mark.parametrize("code", [35, 42, 87, 29, -1])

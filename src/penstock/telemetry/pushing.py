@@ -35,6 +35,7 @@ from penstock.types import Node
 log = logging.getLogger("penstock.telemetry")
 
 _USUAL_INTERVAL = 300.0  # seconds, where the broker gives none, and after a request without an answer
+_SHORTEST_INTERVAL = 0.1  # as brokers have it; a shorter one would cost the program its processor
 _LAST_PUSH_SECONDS = 1.0
 _NONE = codec("none")
 _CODEC_NAMES = {row.id: row.name for row in CODECS}
@@ -172,7 +173,8 @@ class TelemetryPusher:
             return
         self._instance_id = bytes(body["client_instance_id"])
         self._on_instance_id(uuid.UUID(bytes=self._instance_id))
-        interval = body["push_interval_ms"] / 1000 if body["push_interval_ms"] > 0 else _USUAL_INTERVAL
+        given = body["push_interval_ms"] / 1000
+        interval = max(given, _SHORTEST_INTERVAL) if given > 0 else _USUAL_INTERVAL
         wanted = list(body["requested_metrics"])
         text = "the cluster subscribes to %s every %.1f s"
         tell(log, logging.DEBUG, Event.TELEMETRY_SUBSCRIBED, text, wanted, interval)
