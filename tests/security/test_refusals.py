@@ -137,6 +137,7 @@ OF_ITS_OWN = make("broker", names=("127.0.0.1",))
 REVOKED = make("broker", the_ca(), ("127.0.0.1",))
 STRANGER = make("client", other_ca())
 OLD_CLIENT = make("client", the_ca(), start=NOW - 9 * DAY, end=NOW - 2 * DAY)
+EARLY_CLIENT = make("client", the_ca(), start=NOW + 2 * DAY, end=NOW + 40_000 * DAY)
 
 OF_TLS = {
     "wrong CA, 1.2": Refusal(tls(trusted=other_ca().pem, versions="TLSv1.2"), NOT_TRUSTED),
@@ -162,7 +163,12 @@ OF_TLS = {
         tls(wants_client_of=the_ca(), version=V13, identity=STRANGER), ("trusts its CA",)
     ),
     "an expired client certificate": Refusal(
-        tls(wants_client_of=the_ca(), version=V13, identity=OLD_CLIENT), ("not expired",)
+        tls(wants_client_of=the_ca(), version=V13, identity=OLD_CLIENT),
+        ("client's certificate has expired", f"{NOW - 2 * DAY:%Y-%m-%d}"),
+    ),
+    "a client certificate that is not valid yet": Refusal(
+        tls(wants_client_of=the_ca(), version=V12, identity=EARLY_CLIENT),
+        ("client's certificate is not valid yet", f"{NOW + 40_000 * DAY:%Y-%m-%d}"),
     ),
     "only 1.2 there": Refusal(tls(version=V12, versions="TLSv1.3"), ("ssl.enabled.protocols",)),
     "only 1.3 there": Refusal(tls(version=V13, versions="TLSv1.2"), ("ssl.enabled.protocols",)),

@@ -189,7 +189,8 @@ class TlsTransport:
             return False
         except ssl.SSLError as error:
             self._try_flush()  # our alert: it tells the broker's log why
-            raise self._judged(handshake_error(error, _peer_chain(self._object), self._host)) from error
+            chain = _peer_chain(self._object)
+            raise self._judged(handshake_error(error, chain, self._host, self._object.context)) from error
         return True
 
     def _why_lost(self, error: ConnectionError, done: bool) -> OSError:
@@ -202,7 +203,7 @@ class TlsTransport:
                 self._object.do_handshake()
         except ssl.SSLError as other:
             if is_alert(other):
-                return alert_error(other)
+                return alert_error(other, self._object.context)
         except OSError:
             pass  # there is no more to learn
         return self._judged(lost_error(error))
@@ -334,7 +335,8 @@ class TlsTransport:
         self._ended = True
         if error is None or isinstance(error, ssl.SSLEOFError | ssl.SSLZeroReturnError):
             return
-        self._trouble = alert_error(error) if is_alert(error) and not heard else record_error(error)
+        refused = is_alert(error) and not heard
+        self._trouble = alert_error(error, self._object.context) if refused else record_error(error)
         self._trouble.__cause__ = error
 
     def has_pending(self) -> bool:

@@ -26,7 +26,15 @@ from penstock.config.names import in_written_words
 from penstock.errors import ConfigError
 from penstock.security.tls import jks, pem, pkcs12
 from penstock.security.tls.ciphers import use_ciphers
-from penstock.security.tls.material import MOST_BYTES, Certificate, Identity, StoreError, as_file, pem_of
+from penstock.security.tls.material import (
+    MOST_BYTES,
+    Certificate,
+    ClientContext,
+    Identity,
+    StoreError,
+    as_file,
+    pem_of,
+)
 from penstock.security.tls.settings import TlsSettings
 
 _logger = logging.getLogger("penstock.security")
@@ -171,7 +179,7 @@ def _stamp(place: str) -> _Stamp:
 def _build(settings: TlsSettings) -> ssl.SSLContext:
     if settings.ready_context is not None:
         return settings.ready_context
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context = ClientContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = settings.check_hostname
     # Renegotiation is a way to keep a client busy, and no broker needs it.
     context.options |= ssl.OP_NO_RENEGOTIATION
@@ -280,7 +288,7 @@ def _use_revocations(context: ssl.SSLContext, settings: TlsSettings) -> None:
 # ------------------------------------------------------------------------------------------ identity
 
 
-def _use_identity(context: ssl.SSLContext, settings: TlsSettings) -> None:
+def _use_identity(context: ClientContext, settings: TlsSettings) -> None:
     if settings.store_location is not None:
         option, place = _STORE, settings.store_location
     elif settings.key_pem is not None:
@@ -356,7 +364,7 @@ def _stored_identity(data: bytes, password: str | None, key_password: str | None
     return Identity(pem_of("PRIVATE KEY", _base64(key)), None, keys[0].chain)
 
 
-def _load_identity(context: ssl.SSLContext, identity: Identity) -> None:
+def _load_identity(context: ClientContext, identity: Identity) -> None:
     password = b"" if identity.password is None else identity.password.encode(errors="surrogatepass")
     if len(password) > _MOST_PASSWORD:
         raise StoreError(f"the password of the key is longer than {_MOST_PASSWORD} bytes", "key password")
@@ -372,6 +380,7 @@ def _load_identity(context: ssl.SSLContext, identity: Identity) -> None:
         raise _why_no_identity(error.reason or "", identity) from None
     except (ValueError, OSError) as error:
         raise StoreError(f"the key cannot be loaded: {type(error).__name__}") from None
+    context.own = identity.chain
 
 
 def _why_no_identity(reason: str, identity: Identity) -> StoreError:

@@ -11,6 +11,7 @@ which it is reads that with `parse` as well.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from datetime import UTC, datetime
 from typing import Final, NamedTuple
 
 from penstock.security.tls.material import StoreError
@@ -20,6 +21,8 @@ INTEGER: Final = 0x02
 OCTET_STRING: Final = 0x04
 OBJECT_ID: Final = 0x06
 _CONSTRUCTED: Final = 0x20
+_UTC_TIME: Final = 0x17  # has two digits for the year
+_TIMES: Final = (_UTC_TIME, 0x18)
 
 # OpenSSL writes 2048 rounds, Java 10,000; the longest advice of today is about a million.
 _MOST_ROUNDS: Final = 5_000_000
@@ -112,6 +115,27 @@ def parse(data: bytes) -> list[Node]:
         StoreError: it is not DER (or BER) at all, or has too many elements.
     """
     return _Parser(data).row(0, len(data), 0)[0]
+
+
+def validity(certificate: bytes) -> tuple[datetime, datetime]:
+    """From when until when an X.509 certificate is valid.
+
+    Raises:
+        ValueError: it does not say so.
+    """
+    try:
+        fields = parse(certificate)[0].parts[0].parts
+        start, end = next(each.parts for each in fields if each.parts and each.parts[0].tag in _TIMES)
+        return _moment(start), _moment(end)
+    except (IndexError, StopIteration) as error:
+        raise ValueError("it is no certificate") from error
+
+
+def _moment(node: Node) -> datetime:
+    text = node.content.decode("ascii")
+    if node.tag == _UTC_TIME:
+        text = ("19" if text >= "50" else "20") + text
+    return datetime.strptime(text, "%Y%m%d%H%M%SZ").replace(tzinfo=UTC)
 
 
 class _Parser:

@@ -15,6 +15,8 @@ from typing import Any, Final
 
 from penstock._escaping import escaped
 from penstock.network.transport import RefusedError
+from penstock.security.tls.der import validity
+from penstock.security.tls.material import Certificate, ClientContext
 
 
 class TlsRefusedError(RefusedError):
@@ -98,13 +100,16 @@ def is_alert(error: ssl.SSLError) -> bool:
     return "_ALERT_" in (error.reason or "")
 
 
-def handshake_error(error: ssl.SSLError, chain: Sequence[Mapping[str, Any]], host: str) -> OSError:
+def handshake_error(
+    error: ssl.SSLError, chain: Sequence[Mapping[str, Any]], host: str, context: ssl.SSLContext
+) -> OSError:
     """Why a handshake failed.
 
     Args:
         error: what OpenSSL says.
         chain: the certificates of the peer as `getpeercert` shows them, its own first; empty where they are not known.
         host: the name that the connection goes to.
+        context: that of the client.
     """
     if isinstance(error, ssl.SSLCertVerificationError):
         return _not_verified(error, chain, host)
@@ -112,7 +117,7 @@ def handshake_error(error: ssl.SSLError, chain: Sequence[Mapping[str, Any]], hos
         return TlsLostError("the peer closed the connection during the TLS handshake", _IS_IT_TLS)
     reason = error.reason or ""
     if is_alert(error):
-        return alert_error(error)
+        return alert_error(error, context)
     if reason in _NO_TLS:
         return TlsRefusedError("what the peer sent is not TLS", _IS_IT_TLS)
     if reason in _NOTHING_IN_COMMON:
@@ -122,10 +127,12 @@ def handshake_error(error: ssl.SSLError, chain: Sequence[Mapping[str, Any]], hos
     )
 
 
-def alert_error(error: ssl.SSLError) -> TlsRefusedError:
+def alert_error(error: ssl.SSLError, context: ssl.SSLContext) -> TlsRefusedError:
     """The peer ended TLS with an alert, before anything else came from it."""
     name = (error.reason or "").partition("_ALERT_")[2]
     advice = _ALERTS.get(name, "The broker's log tells more (kafka.network, javax.net.ssl).")
+    if _CLIENT_CERTIFICATE in advice and isinstance(context, ClientContext):
+        advice = _own_outside_of_its_time(context.own) or advice
     return TlsRefusedError(f"the broker refused the TLS connection with the alert {_words(name)!r}", advice)
 
 
@@ -193,12 +200,31 @@ def _outside_of_its_time(chain: Sequence[Mapping[str, Any]], cause: int) -> str:
         if start is None or end is None or start <= now <= end:
             continue
         whose = "the broker's certificate" if not at else "a certificate in the broker's chain"
-        return (
-            f"{whose} ({_subject(each)}) {verb}: it is valid from {start:%Y-%m-%d %H:%M} to "
-            f"{end:%Y-%m-%d %H:%M} UTC, and the clock of this machine says {now:%Y-%m-%d %H:%M} UTC"
-        )
+        return f"{whose} ({_subject(each)}) {verb}: {_times(start, end, now)}"
     return (
         f"a certificate of the broker's chain {verb}; the clock of this machine says {now:%Y-%m-%d %H:%M} UTC"
+    )
+
+
+def _own_outside_of_its_time(chain: Sequence[Certificate]) -> str:
+    """What is wrong with the times of the client's own certificates; "" where nothing is, or they cannot be read."""
+    now = datetime.now(UTC)
+    for at, each in enumerate(chain):
+        try:
+            start, end = validity(each.der)
+        except ValueError:
+            continue
+        if not start <= now <= end:
+            whose = "The client's certificate" if not at else "A certificate in the client's chain"
+            verb = "has expired" if now > end else "is not valid yet"
+            return f"{whose} {verb}: {_times(start, end, now)}"
+    return ""
+
+
+def _times(start: datetime, end: datetime, now: datetime) -> str:
+    return (
+        f"it is valid from {start:%Y-%m-%d %H:%M} to {end:%Y-%m-%d %H:%M} UTC, and the clock of this machine says "
+        f"{now:%Y-%m-%d %H:%M} UTC"
     )
 
 

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import os
+import ssl
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -56,6 +57,16 @@ class Identity(NamedTuple):
 
     def __repr__(self) -> str:
         return f"<Identity with {len(self.chain)} certificates>"
+
+
+class ClientContext(ssl.SSLContext):
+    """A context that knows whom it stands for: OpenSSL does not tell.
+
+    Attributes:
+        own: the client's certificates, its own first; empty where it has none.
+    """
+
+    own: Sequence[Certificate] = ()
 
 
 def pem_of(label: str, base64: str) -> str:
