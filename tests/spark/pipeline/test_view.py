@@ -62,6 +62,23 @@ def test_lines_tell_what_is_new(stats: RunStats) -> None:
     ]
 
 
+def test_a_batch_that_takes_long_says_what_it_does(stats: RunStats) -> None:
+    stream = io.StringIO()
+    view = LineView(stream)
+    view.start(stats)
+    for seconds in range(0, 75, 5):
+        view.update(stats, 100.0 + seconds, "3 of 8 tasks")
+    add(stats, 0, 1)
+    for seconds in range(75, 125, 5):
+        view.update(stats, 100.0 + seconds, "")
+    assert [line.split(",")[:2] for line in stream.getvalue().splitlines()[1:]] == [
+        ["   30.0 s", " 3 of 8 tasks"],
+        ["   60.0 s", " 3 of 8 tasks"],
+        ["   75.0 s", " batch 0"],
+        ["  105.0 s", " running"],
+    ]
+
+
 def test_one_row_is_told_as_one(stats: RunStats) -> None:
     stream = io.StringIO()
     view = LineView(stream)

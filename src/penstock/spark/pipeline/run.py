@@ -212,6 +212,7 @@ class _StreamWrite:
         elif sink.trigger is not None:
             writer = writer.trigger(processingTime=sink.trigger)
         self._writer = writer
+        self._spark = plan.records.sparkSession
         self._progress = ProgressReader(run.stats)
         self._query: Any = None
 
@@ -239,7 +240,9 @@ class _StreamWrite:
             self._progress.read(self._query, now)
 
     def words(self) -> str:
-        return str(self._query.status["message"]) if self._query is not None else "starting"
+        if self._query is None:
+            return "starting"
+        return ", ".join(filter(None, (str(self._query.status["message"]), tasks_text(self._spark))))
 
 
 class _BatchWrite:
@@ -311,14 +314,24 @@ class _BatchWrite:
         self._run.stats.add_batch(0, seconds, seconds, counts)
 
     def words(self) -> str:
-        """How many tasks are done; Spark Connect does not tell."""
+        """What Spark is doing; empty when it is done."""
         if is_remote(self._spark) or not self._thread.is_alive():
             return ""
-        tracker = self._spark.sparkContext.statusTracker()
-        stages = [tracker.getStageInfo(stage) for stage in tracker.getActiveStageIds()]
-        done = sum(stage.numCompletedTasks for stage in stages if stage is not None)
-        total = sum(stage.numTasks for stage in stages if stage is not None)
-        return f"{done} of {counted(total, 'task')}" if total else "planning"
+        return tasks_text(self._spark) or "planning"
+
+
+def tasks_text(spark: SparkSession) -> str:
+    """How many tasks of the running stages are done, and the rows that they have read; Spark Connect does not tell."""
+    if is_remote(spark):
+        return ""
+    # What PySpark makes of it knows no rows.
+    active = spark.sparkContext._jsc.sc().statusStore().activeStages()  # noqa: SLF001
+    stages = [active.apply(number) for number in range(active.size())]
+    total = sum(stage.numTasks() for stage in stages)
+    rows = sum(stage.inputRecords() + stage.shuffleReadRecords() for stage in stages)
+    done = f"{sum(stage.numCompleteTasks() for stage in stages)} of {counted(total, 'task')}"
+    read = f", {counted(rows, 'row')} read" if rows else ""  # not known at once
+    return f"{done}{read}" if total else ""
 
 
 class StopSignals:

@@ -17,6 +17,7 @@ from penstock.spark.pipeline.stats import (
 )
 
 _LINE_EVERY = 2.0  # seconds between two plain lines
+_LINE_AT_LEAST = 30.0  # and at most so many, also while no batch ends
 _MOST_PARTITIONS = 12  # rows of the table; more would not fit on a screen
 
 
@@ -68,9 +69,11 @@ class LineView:
         self._stream = stream
         self._next = 0.0  # no line before this time
         self._shown = 0  # batches that lines have told of
+        self._last = 0.0  # when the last line was written
 
     def start(self, stats: RunStats) -> None:
         """Write a line that says what begins."""
+        self._last = stats.started
         pipeline = stats.pipeline
         kind = "streaming" if pipeline.source.streaming else "batch"
         self._write(
@@ -78,11 +81,13 @@ class LineView:
         )
 
     def update(self, stats: RunStats, now: float, words: str) -> None:
-        """A line, if something has changed and the last line is old enough."""
-        del words
+        """A line, if something has changed and the last one is old enough; if nothing does, what is going on."""
         if len(stats.batches) > self._shown and now >= self._next:
             self._next = now + _LINE_EVERY
             self._tell(stats, now)
+        elif now - self._last >= _LINE_AT_LEAST:
+            self._last = now
+            self._write(f"{stats.seconds(now):7.1f} s, {words or 'running'}")
 
     def finish(self, stats: RunStats) -> None:
         """Write the line that is still due."""
@@ -91,6 +96,7 @@ class LineView:
 
     def _tell(self, stats: RunStats, now: float) -> None:
         self._shown = len(stats.batches)
+        self._last = now
         parts = [
             f"{stats.seconds(now):7.1f} s",
             f"batch {stats.batches[-1].number}",
