@@ -107,6 +107,20 @@ def test_tables_transactions_and_the_end() -> None:
     asyncio.run(main(), debug=True)
 
 
+def test_try_send_can_fail_alone() -> None:
+    async def main() -> None:
+        async with MockAsyncProducer() as producer:
+            producer.raise_on("try_send", BufferExhaustedError("none"))
+            with pytest.raises(BufferExhaustedError):
+                producer.try_send("t", b"no")
+            await producer.send_and_wait("t", b"waits")
+            producer.clear()
+            producer.try_send("t", b"yes")
+            assert [record.value for record in producer.history()] == [b"yes"]
+
+    asyncio.run(main())
+
+
 def test_coroutine_functions_are_refused() -> None:
     async def told(*_: object) -> None:
         """Do nothing: the test never awaits it."""

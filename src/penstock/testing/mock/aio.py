@@ -22,6 +22,7 @@ from penstock._arguments import check_bool, check_on_delivery
 from penstock._events import ON_DELIVERY_RAISED
 from penstock._loops import running_loop
 from penstock._other_clients import ASYNC, ONLY_ASYNC_WITH, names_of_other_clients
+from penstock._refusals import noting_refusals
 from penstock._time import Clock
 from penstock.errors import KafkaError
 from penstock.testing.mock.delivery import (
@@ -32,7 +33,7 @@ from penstock.testing.mock.delivery import (
     tell_of_callback,
 )
 from penstock.testing.mock.producer import MockProducer
-from penstock.testing.mock.settings import MockPartitionInfo
+from penstock.testing.mock.settings import InjectedErrors, MockPartitionInfo
 from penstock.testing.mock.transactions import GroupOffsets
 from penstock.transaction_handle import TransactionHandle
 from penstock.types import GroupLike, HeadersLike, PositionsLike, ProducerRecord, RecordMetadata
@@ -69,6 +70,8 @@ class MockAsyncProducer:
             raise ValueError(f"on_delivery_in must be 'loop' or 'io_thread', not {on_delivery_in!r}")
         self._in_loop = on_delivery_in == "loop"
         self._mock = MockProducer(config, auto_complete=auto_complete, topics=topics, clock=clock, **options)
+        self._injected = InjectedErrors(("try_send",))  # of what a MockProducer has not
+        self._note_refused = self._mock._note_refused  # noqa: SLF001 - for noting_refusals
         self.options = self._mock.options
         self.mock_metrics = self._mock.mock_metrics
 
@@ -88,9 +91,9 @@ class MockAsyncProducer:
         timestamp: None = None,
     ) -> MockDelivery:
         """Accept a record; see AsyncProducer.send."""
-        return self.try_send(
+        return self._mock.send(
             topic, value, key, headers=headers, partition=partition, timestamp_ms=timestamp_ms,
-            on_delivery=on_delivery, callback=callback, timestamp=timestamp,
+            on_delivery=self._callback(on_delivery), callback=callback, timestamp=timestamp,
         )  # fmt: skip
 
     async def send_and_wait(  # noqa: PLR0913 - two of them are refused
@@ -107,11 +110,12 @@ class MockAsyncProducer:
         timestamp: None = None,
     ) -> RecordMetadata:
         """Accept a record and wait until it is completed; see AsyncProducer.send_and_wait."""
-        return await self.try_send(
+        return await self._mock.send(
             topic, value, key, headers=headers, partition=partition, timestamp_ms=timestamp_ms,
-            on_delivery=on_delivery, callback=callback, timestamp=timestamp,
+            on_delivery=self._callback(on_delivery), callback=callback, timestamp=timestamp,
         )  # fmt: skip
 
+    @noting_refusals
     def try_send(  # noqa: PLR0913 - two of them are refused
         self,
         topic: str,
@@ -125,7 +129,8 @@ class MockAsyncProducer:
         on_delivery: OnDelivery | None = None,
         timestamp: None = None,
     ) -> MockDelivery:
-        """Accept a record; see AsyncProducer.try_send. To let it find no memory: raise_on("send", ...)."""
+        """Accept a record; see AsyncProducer.try_send. To let it find no memory: raise_on("try_send", ...)."""
+        self._injected.maybe_raise("try_send")
         return self._mock.send(
             topic, value, key, headers=headers, partition=partition, timestamp_ms=timestamp_ms,
             on_delivery=self._callback(on_delivery), callback=callback, timestamp=timestamp,
@@ -257,8 +262,14 @@ class MockAsyncProducer:
         return self._mock.error_next(error)
 
     def raise_on(self, call: str, error: BaseException | None, *, times: int | None = None) -> None:
-        """Let a call raise an error instead of doing its work; see MockProducer.raise_on."""
-        self._mock.raise_on(call, error, times=times)
+        """Let a call raise an error instead of doing its work; see MockProducer.raise_on.
+
+        "send" stands for `try_send` as well, "try_send" for that alone.
+        """
+        if call == "try_send":
+            self._injected.set(call, error, times)
+        else:
+            self._mock.raise_on(call, error, times=times)
 
     def fence_producer(self) -> None:
         """Behave as if a newer producer had taken over the transactional id."""
@@ -267,6 +278,7 @@ class MockAsyncProducer:
     def clear(self) -> None:
         """Forget records, committed offsets and injected errors. Pending records fail; offsets count on."""
         self._mock.clear()
+        self._injected.clear()
 
     def history(self) -> list[ProducerRecord]:
         """The records accepted so far in order; those of a transaction once it is committed."""

@@ -81,15 +81,20 @@ def _check_own_names(options: Mapping[str, Any]) -> None:
 
 
 class InjectedErrors:
-    """Errors that calls shall raise. Not safe for threads by itself: the MockProducer's lock guards it."""
+    """Errors that calls shall raise. Not safe for threads by itself: the MockProducer's lock guards it.
 
-    def __init__(self) -> None:
+    Args:
+        calls: which can.
+    """
+
+    def __init__(self, calls: tuple[str, ...] = CAN_FAIL) -> None:
+        self._calls = calls
         self._errors: dict[str, tuple[BaseException, int | None]] = {}
 
     def set(self, call: str, error: BaseException | None, times: int | None) -> None:
         """Let a call raise `error` that many times (None: always); without an error, let it work again."""
-        if call not in CAN_FAIL:
-            raise ValueError(f"call must be one of {', '.join(CAN_FAIL)}; not {call!r}")
+        if call not in self._calls:
+            raise ValueError(f"call must be one of {', '.join(self._calls)}; not {call!r}")
         if times is not None and times < 1:
             raise ValueError(f"times must be positive or None: {times}")
         self._errors.pop(call, None)
