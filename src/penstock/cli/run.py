@@ -145,7 +145,7 @@ def _run(args: argparse.Namespace) -> int:
         return EXIT_BAD_DEFINITION
     require_pyspark()
     with quiet_network():
-        check_sink(pipeline, from_here=not args.dry_run and is_driver_here(pipeline))
+        check_sink(pipeline, on_driver=is_driver_here(pipeline), from_here=not args.dry_run)
     verbose = bool(getattr(args, "debug", False))
     with pipeline_session(pipeline, None, verbose=verbose) as spark:
         if not verbose:

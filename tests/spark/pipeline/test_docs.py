@@ -67,7 +67,7 @@ def paste(folder: Path, definition: str) -> Path:
 def test_the_example_is_a_definition(tmp_path: Path) -> None:
     pipeline = load_pipeline(paste(tmp_path, EXAMPLE))
     assert pipeline.sink.options["kafka.bootstrap.servers"] == "localhost:9092"
-    check_sink(pipeline, from_here=False)
+    check_sink(pipeline, on_driver=True, from_here=False)
     assert [step.python for step in pipeline.steps] == [None], "who pastes it has no module of ours"
     assert (tmp_path / pipeline.source.options["path"]).is_dir()
     assert load_pipeline(paste(tmp_path / "x", EXAMPLE + MORE)).steps[-1].python == "regions:with_region"

@@ -209,15 +209,17 @@ def test_errors_of_the_definition_show_none(pipeline: Pipeline, monkeypatch: pyt
     del options["kafka.sasl.jaas.config"]
     with pytest.raises(PipelineDefinitionError) as caught:
         check_sink(
-            load_pipeline({**DEFINITION, "sink": {**DEFINITION["sink"], "options": options}}), from_here=False
+            load_pipeline({**DEFINITION, "sink": {**DEFINITION["sink"], "options": options}}),
+            on_driver=True,
+            from_here=False,
         )
     check("".join(traceback.format_exception(caught.value)))
     assert "acks='${env:DB_PASSWORD}' is not allowed" in str(caught.value)
 
-    monkeypatch.setattr("penstock.spark.pipeline.sink._parsed", lambda _: None)
+    monkeypatch.setattr("penstock.spark.pipeline.sink._parsed", lambda _, on_driver: None)
     monkeypatch.setattr("penstock.spark.pipeline.sink.check_cluster", refuse)
     with pytest.raises(PipelineError) as failed:
-        check_sink(pipeline, from_here=True)
+        check_sink(pipeline, on_driver=True)
     check("".join(traceback.format_exception(failed.value)))
 
 

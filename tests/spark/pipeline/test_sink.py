@@ -6,6 +6,7 @@ from __future__ import annotations
 import re
 from functools import partial
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 
@@ -91,6 +92,12 @@ def test_a_wrong_option_is_refused_with_its_line(tmp_path: Path, option: str, sa
         run_pipeline(path)
     assert "p.toml:6: " in str(caught.value)
     assert said in str(caught.value)
+
+
+def test_a_wrong_option_is_refused_before_a_given_session_is_asked(tmp_path: Path) -> None:
+    path = written(tmp_path, f"{DEFINITION}kafka.lingre.ms = 5\n")
+    with pytest.raises(PipelineDefinitionError, match=r"p\.toml:6: .*kafka\.lingre\.ms"):
+        run_pipeline(path, cast("Any", object()))
 
 
 def test_an_option_that_is_missing_beside_another_is_refused(tmp_path: Path) -> None:
@@ -187,7 +194,7 @@ def test_spark_is_started_when_all_is_well(tmp_path: Path) -> None:
 
 def test_a_streaming_query_is_known_by_its_checkpoint(tmp_path: Path) -> None:
     pipeline = load_pipeline(written(tmp_path, STREAM))
-    check_sink(pipeline, from_here=False)
+    check_sink(pipeline, on_driver=True, from_here=False)
     assert sink_options(pipeline, "orders", Path("f")) == {
         "kafka.bootstrap.servers": "127.0.0.1:1",
         "delivery": "exactly-once",

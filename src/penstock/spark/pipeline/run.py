@@ -70,8 +70,7 @@ def run_pipeline(
         KeyboardInterrupt: after Ctrl-C, when the pipeline has stopped.
     """
     pipeline = load_pipeline(definition, variables)
-    if spark is None:
-        check_sink(pipeline, from_here=is_driver_here(pipeline))
+    check_sink(pipeline, on_driver=is_driver_here(pipeline) if spark is None else not is_remote(spark))
     with pipeline_session(pipeline, spark) as session, StopSignals() as stop:
         run = PipelineRun(pipeline, session, stop, view or NoView())
         try:

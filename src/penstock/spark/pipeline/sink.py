@@ -11,7 +11,6 @@ from penstock.spark.cluster_check import check_cluster
 from penstock.spark.options import SinkOptions, parse_options
 from penstock.spark.pipeline.file import KeyPath
 from penstock.spark.pipeline.model import Pipeline
-from penstock.spark.pipeline.session import is_driver_here
 from penstock.spark.pipeline.table import Table
 
 _SERVERS = "kafka.bootstrap.servers"
@@ -39,19 +38,20 @@ def sink_options(pipeline: Pipeline, topic: str | None, progress: Path | None) -
     return options
 
 
-def check_sink(pipeline: Pipeline, *, from_here: bool) -> None:
+def check_sink(pipeline: Pipeline, *, on_driver: bool, from_here: bool = True) -> None:
     """See that the options can be, and that the brokers answer and have the topic.
 
     Args:
-        from_here: whether brokers are asked. A driver elsewhere may reach some that this process does not, and finds
-            out by itself; likewise it has environment variables and files that are not here.
+        on_driver: whether Spark's driver is this process, or next to it. One elsewhere has environment variables and
+            files that are not here, and may reach brokers that this process does not: it finds out by itself.
+        from_here: whether brokers are asked, if so.
 
     Raises:
         PipelineDefinitionError: an option is wrong; names its line.
         PipelineError: no broker answers, or there is no such topic.
     """
-    options = _parsed(pipeline)
-    if not from_here:
+    options = _parsed(pipeline, on_driver=on_driver)
+    if not (on_driver and from_here):
         return
     try:
         check_cluster(options, dead_letter_topic=pipeline.sink.dead_letter_topic)
@@ -70,10 +70,9 @@ def _place_of_trouble(pipeline: Pipeline, error: KafkaError) -> KeyPath:
     return Table(pipeline.definition, ("sink",)).option_path(_SERVERS) or ("sink", "options")
 
 
-def _parsed(pipeline: Pipeline) -> SinkOptions:
+def _parsed(pipeline: Pipeline, *, on_driver: bool) -> SinkOptions:
     given = sink_options(pipeline, pipeline.sink.record.topic.name, None)
     try:
-        on_driver = is_driver_here(pipeline)
         options = parse_options(given, streaming=pipeline.source.streaming, on_driver=on_driver)
         if options.exactly_once:
             options.sink_settings()
