@@ -92,6 +92,7 @@ def test_a_value_is_required() -> None:
     assert "the column value is missing (the DataFrame has 'key', 'body')" in said
     assert "to_json(struct(*)) AS value" in said
     assert "rename 'values'" in refusal(values=StringType())
+    assert "rename 'VALUE'" in refusal(VALUE=StringType())
 
 
 def test_a_topic_is_required() -> None:
@@ -107,6 +108,15 @@ def test_other_columns_are_refused_by_name_unless_they_are_to_be_ignored() -> No
     assert "ignoreExtraColumns" in said
     assert "column 'amount' would not be written" in refusal(value=StringType(), amount=LongType())
     check(ignore=True, value=StringType(), amount=LongType())
+
+
+def test_columns_of_a_kafka_source_are_told_with_what_to_select() -> None:
+    source: dict[str, DataType] = {"key": BinaryType(), "value": BinaryType(), "topic": StringType()}
+    source |= {"partition": IntegerType(), "offset": LongType(), "timestamp": TimestampType()}
+    said = refusal(**source, timestampType=IntegerType())
+    assert said.startswith("columns 'offset', 'timestampType' would not be written: those of a Kafka source")
+    assert said.endswith('.select("key", "value")')
+    assert '"value", "topic")' in refusal(None, **source, timestampType=IntegerType())
 
 
 def test_a_column_that_is_there_twice_is_refused() -> None:

@@ -30,6 +30,9 @@ from penstock.spark.options import SinkOptions
 
 COLUMNS: Final = ("key", "value", "headers", "topic", "partition", "timestamp")
 
+# What format("kafka") reads besides the columns of a record.
+_OF_A_KAFKA_SOURCE: Final = frozenset({"offset", "timestampType"})
+
 _HEADERS_TYPE: Final = "array<struct<key:string,value:binary>>"
 
 
@@ -58,14 +61,23 @@ def _check_names(schema: StructType, options: SinkOptions) -> None:
             f"the DataFrame has more than one column {_listed(twice)}; select the one to be written"
         )
     if "value" not in names:
-        near = difflib.get_close_matches("value", [name.lower() for name in names], n=1, cutoff=0.8)
-        hint = f"rename {near[0]!r}, or make one" if near else "make one"
+        written = {name.lower(): name for name in names}
+        near = difflib.get_close_matches("value", written, n=1, cutoff=0.8)
+        hint = f"rename {written[near[0]]!r}, or make one" if near else "make one"
         raise ConfigError(
             f"the column value is missing (the DataFrame has {_listed(names)}); {hint}: "
             '.selectExpr("to_json(struct(*)) AS value"), for example'
         )
     extra = [name for name in names if name not in COLUMNS]
     if extra and not options.ignore_extra_columns:
+        if _OF_A_KAFKA_SOURCE.issubset(extra):
+            # Not its partition: the topic that is written to may have fewer.
+            taken = ("key", "value", "headers", *(() if options.topic is not None else ("topic",)))
+            kept = ", ".join(f'"{name}"' for name in taken if name in names)
+            raise ConfigError(
+                f"columns {_listed(extra)} would not be written: those of a Kafka source say where a record was. "
+                f"Select what is to be written: .select({kept})"
+            )
         hints = [
             f"; is {name!r} meant to be {near[0]!r}?"
             for name in extra
