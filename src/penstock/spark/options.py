@@ -347,7 +347,7 @@ def _check_together(options: SinkOptions, text: Mapping[str, str]) -> None:
     if _ASYNC_PROGRESS in text and _as_switch(_ASYNC_PROGRESS, _not_empty(text, _ASYNC_PROGRESS)):
         raise ConfigError(
             "asyncProgressTrackingEnabled cannot be exactly once: after a failure Spark may put other rows into a "
-            "batch that was written already. Leave it out, or set delivery to at-least-once",
+            "batch that was written already. Leave it out",
             "asyncProgressTrackingEnabled",
         )
     if "sink_id" not in options.sink and options.checkpoint_location is None:
