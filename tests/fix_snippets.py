@@ -50,8 +50,8 @@ class Snippet:
 
     @property
     def needs_java(self) -> bool:
-        """Whether it starts a real Kafka."""
-        return "real_kafka" in self.code
+        """Whether it starts a real Kafka, or Spark."""
+        return "real_kafka" in self.code or "run_pipeline" in self.code
 
     def __str__(self) -> str:
         return f"{self.page.relative_to(DOCS).as_posix()}:{self.line}"
@@ -122,7 +122,7 @@ def run_tests(tests: Sequence[Snippet], folder: Path, *options: str) -> str:
         env={**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYTEST_ADDOPTS": ""},
         capture_output=True,
         text=True,
-        timeout=100,
+        timeout=200,
         check=False,
     )
     assert done.returncode == 0, f"{tests[0]}:\n{done.stdout}{done.stderr}"

@@ -48,7 +48,7 @@ def blocks(language: str) -> list[str]:
     return re.findall(rf"^```{language}\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
 
 
-EXAMPLE, MORE = blocks("toml")
+EXAMPLE, FROM_KAFKA, MORE, MALFORMED = blocks("toml")
 
 
 def paste(folder: Path, definition: str) -> Path:
@@ -73,6 +73,12 @@ def test_the_example_is_a_definition(tmp_path: Path) -> None:
     assert load_pipeline(paste(tmp_path / "x", EXAMPLE + MORE)).steps[-1].python == "regions:with_region"
 
 
+def test_from_kafka_to_kafka_is_a_definition(tmp_path: Path) -> None:
+    pipeline = load_pipeline(paste(tmp_path, FROM_KAFKA))
+    check_sink(pipeline, on_driver=True, from_here=False)
+    assert {*pipeline.source.options} > {"kafka.isolation.level", "subscribe"}
+
+
 def test_the_error_that_is_shown_has_the_line_of_the_example() -> None:
     (number,) = re.findall(
         r"^penstock run: orders\.toml:(\d+): \[\[expectations\]\] 1, condition", PAGE, re.MULTILINE
@@ -90,6 +96,16 @@ def test_the_example_works_as_pasted(spark: SparkSession, tmp_path: Path) -> Non
     assert "Sample, 2 records as they would be sent" in lines
     assert any('"id":1' in line and '"gross":30.3' in line for line in lines)
     assert any(line.split() == ["region", "int"] for line in lines)
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+def test_a_malformed_row_meets_the_expectation_of_the_page(spark: SparkSession, tmp_path: Path) -> None:
+    (tmp_path / "rows.json").write_text('{"id": 1, "amount": 2}\n{"id": 2, "am\n', encoding="utf-8")
+    path = paste(tmp_path, MALFORMED.replace('"incoming"', f'"{tmp_path}/*.json"'))
+    lines = [line for line in dry_run(load_pipeline(path), spark) if '"id"' in line or "_corrupt_record" in line]
+    assert any('{"id":1,"amount":2.00}' in line for line in lines)
+    assert any('{"_corrupt_record":' in line for line in lines)
 
 
 def test_exit_codes_are_those_of_the_command() -> None:
