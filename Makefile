@@ -117,7 +117,8 @@ test-simulation: build ## of it, short runs of the simulator
 # module in one process: once is enough.
 ONCE := $(addprefix --ignore tests/,test_requirements.py test_rooms.py test_error_texts.py test_site.py \
   test_distribution.py test_redaction.py test_errors.py test_error_codes.py test_pythons.py test_long_tests.py \
-  test_compiler_tool.py test_failed_tests.py test_readme.py test_snippets.py test_serializers.py test_consumer_groups.py test_primitives.py \
+  test_compiler_tool.py test_failed_tests.py test_named_codes.py test_readme.py test_snippets.py test_serializers.py \
+  test_consumer_groups.py test_primitives.py \
   cli config devbroker chaos brokers security/sasl security/oauth security/tls/test_safes.py \
   security/tls/test_context.py security/test_key_store.py security/test_http.py security/test_imports.py \
   security/test_quoting.py fuzz/test_security_files.py testing/apis testing/test_plugin.py \

@@ -99,11 +99,11 @@ def _switch_off_decisions() -> None:
     sink.commit = _commit_by_rule
 
 
-def _commit_by_rule(settings: Any, messages: Sequence[Any], batch_id: int) -> Any:
+def _commit_by_rule(settings: Any, messages: Sequence[Any], batch_id: int, **more: Any) -> Any:
     # Spark hands its Python processes on: this one may serve the next scenario, whose rules say nothing of it.
     if any(WITHOUT_DECISIONS in rule.do for rule in Marks.of_this_process().rules()):
         return _end_without_decision(settings, messages, batch_id)
-    return _real_commit[0](settings, messages, batch_id)
+    return _real_commit[0](settings, messages, batch_id, **more)
 
 
 def _end_without_decision(settings: Any, messages: Sequence[Any], batch_id: int) -> Any:

@@ -103,7 +103,9 @@ def test_the_example_works_as_pasted(spark: SparkSession, tmp_path: Path) -> Non
 def test_a_malformed_row_meets_the_expectation_of_the_page(spark: SparkSession, tmp_path: Path) -> None:
     (tmp_path / "rows.json").write_text('{"id": 1, "amount": 2}\n{"id": 2, "am\n', encoding="utf-8")
     path = paste(tmp_path, MALFORMED.replace('"incoming"', f'"{tmp_path}/*.json"'))
-    lines = [line for line in dry_run(load_pipeline(path), spark) if '"id"' in line or "_corrupt_record" in line]
+    lines = [
+        line for line in dry_run(load_pipeline(path), spark) if '"id"' in line or "_corrupt_record" in line
+    ]
     assert any('{"id":1,"amount":2.00}' in line for line in lines)
     assert any('{"_corrupt_record":' in line for line in lines)
 
