@@ -6,7 +6,6 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import threading
 import uuid
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -15,6 +14,7 @@ from pathlib import Path
 
 import pytest
 from chaos.check import read_committed
+from fix_patience import wait_until
 
 from penstock import Producer, TransactionHandle, complete_transaction
 from penstock.control import AbortCause, ControlClient, create_topic, describe_transactions
@@ -200,13 +200,12 @@ def test_fenced_before_it_was_committed(brokers: Brokers, topic: str, detach: De
 
 def test_too_late(brokers: Brokers, topic: str, detach: Detach) -> None:
     handle = detach(timeout_ms=1500)
-    ended = threading.Event()
-    for _ in range(100):
-        description = describe_transactions([handle.transactional_id], brokers.config)
-        found = description[handle.transactional_id]
-        if found is not None and found.state == "CompleteAbort":
-            break
-        ended.wait(0.1)
+
+    def is_aborted() -> bool:
+        found = describe_transactions([handle.transactional_id], brokers.config)[handle.transactional_id]
+        return found is not None and found.state == "CompleteAbort"
+
+    wait_until(is_aborted)
     with pytest.raises(TransactionAbortedError, match="time-out"):
         complete_transaction(handle, config=brokers.config)
     assert brokers.read(topic) == []

@@ -22,7 +22,7 @@ def servers() -> Iterator[str]:
     owner = confluent_kafka.Producer(
         {"bootstrap.servers": "unused", "test.mock.num.brokers": 2, "log_level": 0}
     )
-    brokers = owner.list_topics(timeout=10).brokers.values()
+    brokers = owner.list_topics(timeout=60).brokers.values()
     yield ",".join(f"{broker.host}:{broker.port}" for broker in brokers)
     del owner
 
@@ -34,9 +34,9 @@ def read_back(servers: str, topic: str, count: int) -> list[tuple[bytes | None, 
     )
     found = []
     try:
-        partitions = consumer.list_topics(topic, timeout=10).topics[topic].partitions
+        partitions = consumer.list_topics(topic, timeout=60).topics[topic].partitions
         consumer.assign([confluent_kafka.TopicPartition(topic, number, 0) for number in partitions])
-        until = time.monotonic() + 20
+        until = time.monotonic() + 60
         while len(found) < count and time.monotonic() < until:
             message = consumer.poll(0.1)
             if message is not None and message.error() is None:
