@@ -165,6 +165,16 @@ def test_a_sink_can_be_forgotten() -> None:
     assert log.contents.strays == []
 
 
+def test_a_run_can_be_finished_and_forgotten_twice() -> None:
+    """By `penstock recover`, and by its driver, which had slept."""
+    made, written = run_decision()
+    log = Log().write(ONE_OFF).write(*written, pid=7).end(7, commit=True)
+    for _ in range(2):
+        log.write(*records.done_records(RUN, made)).write(*records.forget_records(RUN, made.execution))
+    assert log.contents.sink_keys() == []
+    assert log.contents.strays == []
+
+
 def test_what_compaction_leaves_of_a_forgotten_run_accuses_nobody() -> None:
     log = Log().write(*records.forget_records(RUN, Execution(1, 1)))
     assert log.contents.sink_keys() == []

@@ -312,7 +312,8 @@ class LogContents:
             undone = decision.execution
         keys = (log_records.parse_key(key) for key in records.values if _DONE in key)
         done = frozenset(key.execution for key in keys if key is not None and key.execution is not None)
-        return _Standing(one_off, undone, known=bool(records.values), done=done)
+        known = any(_DONE not in key for key in records.values)
+        return _Standing(one_off, undone, known=known, done=done)
 
     def _shadow(self, record: _Found) -> None:
         key = log_records.parse_key(record.key)
@@ -345,7 +346,8 @@ class _Standing(NamedTuple):
     Attributes:
         undone: the execution of a decision that is not done.
         readable: whether that is known.
-        known: whether the log had anything of it.
+        known: whether the log had anything of it, but for the *done* of somebody who was slow: it may come after the run
+            was forgotten.
         done: the executions whose decision the log says to be done.
     """
 
