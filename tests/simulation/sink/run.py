@@ -222,6 +222,10 @@ class SinkSimulation:
         if self.ledger.is_owner(self._coordinator(app), app.number):
             self.violate(f"{app.name} is refused, although nobody has taken over from it: {error}")
 
+    def was_decided(self, app: Application) -> bool:
+        """Whether a decision was made for its sink, by anybody."""
+        return self._coordinator(app) in self.ledger.decided_at
+
     def is_driver_alive(self, number: int) -> bool:
         apps = [app for state in self.sinks for app in state.applications]
         return any(app.number == number and app.jvm.alive for app in apps)

@@ -131,7 +131,7 @@ class Operator:
         if not app.ended:
             self.sim.violate(f"{app.name} did not come to its end in peace")
             return
-        if app.succeeded:
+        if app.succeeded or not self.sim.was_decided(app):
             return
         for _ in range(_CALM_TRIES):
             self.sim.stage.sleep(60.0)  # until markers that are on their way are in the log

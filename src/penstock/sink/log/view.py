@@ -346,8 +346,8 @@ class _Standing(NamedTuple):
     Attributes:
         undone: the execution of a decision that is not done.
         readable: whether that is known.
-        known: whether the log had anything of it, but for the *done* of somebody who was slow: it may come after the run
-            was forgotten.
+        known: whether the log had anything of it but *done*, which somebody who is slow may write after the run was
+            forgotten.
         done: the executions whose decision the log says to be done.
     """
 
