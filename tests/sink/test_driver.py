@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
@@ -14,14 +13,7 @@ from penstock.errors import SinkSupersededError
 from penstock.protocol.messages import API_VERSIONS
 from penstock.sink import DriverIdentity, SinkSettings, abort, commit, prepare
 from penstock.sink import driver as module
-from penstock.sink.driver import close_clients
 from penstock.sink.identity import Jvm
-
-
-@pytest.fixture(autouse=True)
-def closed() -> Iterator[None]:
-    yield
-    close_clients()
 
 
 @pytest.fixture

@@ -23,7 +23,7 @@ from penstock.errors import (
 )
 from penstock.protocol.messages import API_VERSIONS, METADATA
 from penstock.sink import SinkSettings, driver_client, prepare, was_used
-from penstock.sink.driver import close_clients
+from penstock.sink.driver import forget_clusters
 from penstock.spark import cluster_check
 from penstock.spark.cluster_check import check_cluster
 from penstock.spark.options import SinkOptions
@@ -91,7 +91,6 @@ def test_the_next_planning_uses_the_same_connections() -> None:
             client.brokers()
         with kafka.locked() as cluster:
             assert not any(request.api is API_VERSIONS for request in cluster.received)
-    close_clients()
 
 
 @pytest.mark.slow
@@ -349,10 +348,9 @@ def test_the_log_tells_whether_a_sink_was_used() -> None:
         prepare(settings)
         assert was_used(settings, 60.0)
         assert not was_used(SinkSettings(sink_id="another", topic="orders", config=config), 60.0)
-        close_clients()
+        forget_clusters()
     gone = SinkSettings(sink_id="used", topic="orders", config={"bootstrap.servers": NOBODY_LISTENS})
     assert not was_used(gone, timeout=0.3)
-    close_clients()
 
 
 def test_a_broker_that_pauses_is_waited_for_once_the_cluster_was_found(

@@ -56,6 +56,9 @@ class LogReaders:
         self._pid = os.getpid()
         self._readers: dict[tuple[str, str, int], LogReader] = {}
 
+    def clear(self) -> None:
+        self._readers = {}
+
     def reader(self, cluster: str, partition: TopicPartition) -> LogReader:
         if self._pid != os.getpid():
             self._pid = os.getpid()

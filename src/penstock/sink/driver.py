@@ -141,9 +141,11 @@ def was_decided(settings: SinkSettings) -> bool:
     return view.deciding or (view.decision is not None and view.decision.topic == settings.topic)
 
 
-def close_clients() -> None:
-    """Close the connections that wait for the next call."""
+def forget_clusters() -> None:
+    """Close the idle connections, and forget what was found out: another cluster may get the same address."""
     _clients.close()
+    _readers.clear()
+    _memories.clear()
 
 
 @contextmanager
