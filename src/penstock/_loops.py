@@ -16,7 +16,7 @@ from collections.abc import Callable, Generator
 from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
-from penstock._waiting_cy import Event, Mailbox, Waiting
+from penstock._waiting_cy import Event, Mailbox, Waiter, Waiting
 
 if TYPE_CHECKING:
     from penstock._ticket import Ticket
@@ -32,9 +32,10 @@ class AsyncioLoop:
         loop: refers to it as long as somebody else does.
         mailbox: how other threads reach it.
         events: what is waited for in it, by event.
+        takes_waiters: tasks wait for a Waiter, if asyncio takes one for a future; otherwise for its own futures.
     """
 
-    is_asyncio = True
+    takes_waiters = asyncio.isfuture(Waiter(None))
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.loop = weakref.ref(loop)  # what waits holds the loop; this is kept after it
@@ -49,6 +50,19 @@ class AsyncioLoop:
         """Whether nothing will ever run in it."""
         loop = self.loop()
         return loop is None or loop.is_closed()
+
+    def new_token(self) -> asyncio.Future[None]:
+        """For one wait of the running task, if that is not for a Waiter."""
+        return asyncio.get_running_loop().create_future()
+
+    def wake(self, token: asyncio.Future[None]) -> None:
+        """Let the task of such a token go on, in the next turn."""
+        if not token.done():  # it is, if the task was cancelled and has not gone on yet
+            token.set_result(None)
+
+    def sleep(self, token: asyncio.Future[None], _: dict[Any, None]) -> Generator[Any, Any, None]:
+        """Let the running task wait for such a token."""
+        return token.__await__()
 
     async def wait_for(
         self, ticket: Ticket[Any], seconds: float, on_drop: Callable[[], object] | None = None
@@ -67,7 +81,7 @@ class AsyncioLoop:
         if seconds < math.inf:
             timer = asyncio.get_running_loop().call_later(seconds, waiting.deliver)
         try:
-            await _Asleep(token)
+            await _Asleep(waiting, token)
         finally:
             waiting.leave(token)
             if timer is not None:
@@ -108,7 +122,7 @@ class TrioLoop:
         lowlevel: the module trio.lowlevel, which the program has imported.
     """
 
-    is_asyncio = False
+    takes_waiters = False
 
     def __init__(self, lowlevel: Any) -> None:
         self._lowlevel = lowlevel
@@ -260,13 +274,14 @@ class _Entered:
 
 
 class _Asleep:
-    __slots__ = ("_token",)
+    __slots__ = ("_token", "_waiting")
 
-    def __init__(self, token: Any) -> None:
+    def __init__(self, waiting: Waiting, token: Any) -> None:
+        self._waiting = waiting
         self._token = token
 
     def __await__(self) -> Generator[Any, Any, None]:
-        yield self._token
+        return self._waiting.sleep(self._token)
 
 
 def _waker_of(loop: weakref.ref[asyncio.AbstractEventLoop]) -> Callable[[Callable[[], None]], None]:

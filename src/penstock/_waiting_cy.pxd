@@ -29,7 +29,7 @@ cdef class Waiting:
     cdef readonly object _loop
     cdef object _event
     cdef object _on_drop
-    cdef readonly bint in_asyncio
+    cdef readonly bint takes_waiters
     cdef readonly Mailbox mailbox
     cdef public dict tokens
     cdef public object follower

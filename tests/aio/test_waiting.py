@@ -19,7 +19,7 @@ import pytest
 from aio.support import LOOPS, SOON
 
 from penstock import _waiting_cy
-from penstock._loops import joined, running_loop, until
+from penstock._loops import AsyncioLoop, joined, running_loop, until
 from penstock._ticket import Ticket
 from penstock._waiting_cy import Mailbox, Waiter, Waiting
 from penstock.producer.batch import _delivery_cy
@@ -29,10 +29,19 @@ from penstock.types import RecordMetadata
 TASKS: dict[str, Any] = {"of C": asyncio.Task, "of Python": asyncio.tasks._PyTask}  # type: ignore[attr-defined]
 
 
-@pytest.fixture(params=[name for name in LOOPS if name != "trio"])
-def loop(request: pytest.FixtureRequest) -> Generator[asyncio.AbstractEventLoop, None, None]:
+KINDS = [name for name in LOOPS if name != "trio"]
+FUTURES = " with futures"  # as it is where asyncio does not take a Waiter for a future
+waiters_only = pytest.mark.parametrize("loop", KINDS, indirect=True)
+
+
+@pytest.fixture(params=[*KINDS, *(name + FUTURES for name in KINDS)])
+def loop(
+    request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> Generator[asyncio.AbstractEventLoop, None, None]:
     """A loop in debug mode, with tasks of both kinds."""
-    if request.param == "uvloop":
+    assert AsyncioLoop.takes_waiters
+    monkeypatch.setattr(AsyncioLoop, "takes_waiters", FUTURES not in request.param)
+    if request.param.startswith("uvloop"):
         import uvloop
 
         made = uvloop.new_event_loop()
@@ -48,6 +57,11 @@ def loop(request: pytest.FixtureRequest) -> Generator[asyncio.AbstractEventLoop,
 def tasks(request: pytest.FixtureRequest, loop: asyncio.AbstractEventLoop) -> None:
     kind = TASKS[request.param]
     loop.set_task_factory(lambda loop, work, **options: kind(work, loop=loop, **options))
+
+
+def _current_task() -> asyncio.Task[Any] | None:
+    """Since Python 3.14 asyncio knows tasks of Python by another function than those of C."""
+    return asyncio.current_task() or asyncio.tasks._py_current_task()  # type: ignore[attr-defined,no-any-return]
 
 
 class Event:
@@ -88,7 +102,7 @@ def test_tasks_go_on_in_the_order_of_their_coming_each_in_its_context(loop) -> N
     async def one(event: Event, number: int) -> None:
         where.set(number)
         await event
-        told.append((number, where.get(), asyncio.current_task() is not None))
+        told.append((number, where.get(), _current_task() is not None))
 
     async def main() -> None:
         event = Event()
@@ -102,6 +116,7 @@ def test_tasks_go_on_in_the_order_of_their_coming_each_in_its_context(loop) -> N
     assert told == [(number, number, True) for number in range(5)]
 
 
+@waiters_only
 def test_a_task_goes_on_in_the_turn_in_which_the_loop_is_told(loop) -> None:
     """A future would let it go on in the turn after that."""
     told: list[str] = []
@@ -142,7 +157,7 @@ def test_a_task_that_is_cancelled_before_it_waits_is_cancelled_where_it_waits(lo
         event = Event()
 
         async def cancels_itself() -> None:
-            task = asyncio.current_task()
+            task = _current_task()
             assert task is not None
             task.cancel()
             await event
@@ -269,6 +284,7 @@ def test_tasks_that_raise_interrupts_one_after_the_other_leave_nobody_behind() -
     assert (interrupts, told) == (5, [1])
 
 
+@waiters_only
 def test_who_was_granted_goes_on_in_the_turn_that_learns_of_it(loop) -> None:
     """A loop that is closed after that turn leaves nobody who was granted something and cannot give it back."""
     ticket: Ticket[None] = Ticket("something")
@@ -329,6 +345,7 @@ def test_ctrl_c_between_any_two_lines_of_a_delivery_leaves_nobody_behind(loop) -
     assert line > 6 + 6 * 3  # it came in every round of the loops
 
 
+@waiters_only
 def test_what_a_waiter_says_of_itself(loop) -> None:
     waiter = Waiter(loop)
     assert waiter.get_loop() is loop
@@ -346,6 +363,7 @@ def test_what_a_waiter_says_of_itself(loop) -> None:
     assert told == [waiter]
 
 
+@waiters_only
 def test_a_waiter_has_one_task(loop) -> None:
     waiter = Waiter(loop)
     waiter.add_done_callback(lambda _: None, context=contextvars.copy_context())
@@ -367,6 +385,7 @@ def test_a_task_that_has_ended_is_not_kept(loop) -> None:
     assert ended() is None
 
 
+@waiters_only
 @pytest.mark.usefixtures("tasks")
 def test_a_wait_that_was_given_up_by_one_who_goes_on_is_not_told(loop) -> None:
     told: list[Any] = []
@@ -391,6 +410,7 @@ async def _offset(delivery: Delivery) -> int:
     return (await delivery).offset
 
 
+@waiters_only
 @pytest.mark.usefixtures("tasks")
 def test_one_of_many_that_wait_for_a_batch_in_a_loop_looks_for_the_others(loop, monkeypatch) -> None:
     result = BatchResult("t", 0)

@@ -460,7 +460,7 @@ class Delivery:
                     waiting = _joined()(batch)
                     token = waiting.enter()
                 try:
-                    if waiting.in_asyncio:
+                    if waiting.takes_waiters:
                         yield token  # as `sleep` does it
                     else:
                         yield from waiting.sleep(token)
