@@ -207,9 +207,10 @@ test-security: build need-java ## every way to connect to a real Kafka, with all
 test-kerberos: build need-java ## SASL GSSAPI with a real KDC and a real Kafka; needs MIT Kerberos, installed or unpacked
 	PENSTOCK_EXPECT=compiled $(PY) tools/kerberos.py -- $(PYTEST_ARGS)
 
-# Each Python gets an environment below build/pythons: 700 MB, without Spark. What is missing is a failure.
+# Each Python gets an environment below build/pythons: 700 MB, without Spark. What is missing is a failure. 3.14 is taken
+# from Debian's packages where the machine has none, which needs root and debootstrap.
 .PHONY: test-pythons
-test-pythons: setup need-java ## unit tests and the core of the tests with a broker on Python 3.11, 3.12 and 3.13; PYTHONS='3.12 /path/to/python' for some
+test-pythons: setup need-java ## unit tests and the core of the tests with a broker on Python 3.11 to 3.14; PYTHONS='3.12 /path/to/python' for some
 	$(PY) tools/python_matrix.py $(PYTHONS) $(if $(PYTEST_ARGS),-- $(PYTEST_ARGS))
 
 .PHONY: test-watching

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 import tomllib
@@ -32,6 +33,15 @@ def check_wheel(pythons: ModuleType) -> ModuleType:
     return check_wheel
 
 
+@pytest.fixture
+def only_this_python(tmp_path: Path, pythons: ModuleType, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A PATH with this Python under its name, and nothing else."""
+    (tmp_path / f"python{HERE}").symlink_to(sys.executable)
+    monkeypatch.setattr(pythons, "FOLDER", tmp_path / "build")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    return tmp_path
+
+
 def test_classifiers_and_wheels_are_for_the_supported_pythons(pythons: ModuleType) -> None:
     prefix = "Programming Language :: Python :: 3."
     classifiers = [line for line in PROJECT["project"]["classifiers"] if line.startswith(prefix)]
@@ -44,6 +54,84 @@ def test_classifiers_and_wheels_are_for_the_supported_pythons(pythons: ModuleTyp
 def test_the_readme_names_them(pythons: ModuleType) -> None:
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
     assert f"CPython {', '.join(pythons.SUPPORTED[:-1])} and {pythons.SUPPORTED[-1]}" in readme
+
+
+DEBOOTSTRAP = f"""#!{sys.executable}
+import pathlib, sys
+root = pathlib.Path(sys.argv[-2])
+with pathlib.Path(sys.argv[0]).with_name("said").open("a") as said:
+    print(*sys.argv[1:], file=said)
+for name, text in {{
+    "usr/lib/x86_64-linux-gnu/ld-linux-x86-64.so.2": "#!/bin/sh\\nshift 4; exec \\"$@\\"",
+    "usr/lib/python{HERE}/_sysconfigdata__x.py": "'/usr/share/python-wheels/'",
+    "usr/include/python{HERE}/pyconfig.h": "of all",
+    "usr/include/x86_64-linux-gnu/python{HERE}/pyconfig.h": "of one",
+}}.items():
+    (root / name).parent.mkdir(parents=True, exist_ok=True)
+    (root / name).write_text(text)
+    (root / name).chmod(0o755)
+(root / "usr/bin").mkdir()
+(root / "usr/bin/python{HERE}").symlink_to({sys.executable!r})
+"""
+
+
+def test_debian_is_unpacked_once_and_its_python_runs_outside(
+    pythons: ModuleType, only_this_python: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (only_this_python / f"python{HERE}").unlink()
+    (only_this_python / "rm").symlink_to(shutil.which("rm", path=os.defpath) or "")
+    tool = only_this_python / "debootstrap"
+    tool.write_text(DEBOOTSTRAP, encoding="utf-8")
+    tool.chmod(0o755)
+    monkeypatch.setattr(pythons, "IN_DEBIAN", {HERE: ("experimental",)})
+    monkeypatch.setattr(pythons, "APT", only_this_python)
+    (only_this_python / "sources.list").write_text(
+        "deb http://mirror.test/debian stable main\n", encoding="utf-8"
+    )
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    with pytest.raises(pythons.PythonsError, match="become root and install the package debootstrap"):
+        pythons.find([HERE])
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    for _ in range(2):
+        (found,) = pythons.find([HERE])
+        assert found.version == HERE
+    folder = only_this_python / "build" / HERE / "debian"
+    assert Path(found.path).is_relative_to(folder)
+    assert (folder / f"usr/include/python{HERE}/pyconfig.h").read_text(encoding="utf-8") == "of one"
+    data = (folder / f"usr/lib/python{HERE}/_sysconfigdata__x.py").read_text(encoding="utf-8")
+    assert data == f"'{folder}/usr/share/python-wheels/'"
+    (options,) = (only_this_python / "said").read_text(encoding="utf-8").splitlines()
+    assert options.split()[2:] == [
+        "--extra-suites=experimental",
+        "sid",
+        str(folder),
+        "http://mirror.test/debian",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "mirror"),
+    [
+        ("sources.list", "# deb http://old.test/debian x\ndeb-src http://s.test/debian x\n", []),
+        ("sources.list", "deb [a=b c=d] http://m.test/debian/ x main\n", ["http://m.test/debian/"]),
+        ("sources.list.d/a.sources", "Types: deb\nURIs: https://m.test/debian\n", ["https://m.test/debian"]),
+        ("sources.list.d/a.sources", "URIs: http://m.test/debian-security\n", []),
+        ("sources.list.d/a.sources.off", "URIs: http://m.test/debian\n", []),
+        ("sources.list", "deb http://m.test/ubuntu x main\n", []),
+    ],
+)
+def test_debian_comes_from_where_this_machine_has_it(
+    pythons: ModuleType,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    name: str,
+    text: str,
+    mirror: list[str],
+) -> None:
+    (tmp_path / name).parent.mkdir(exist_ok=True)
+    (tmp_path / name).write_text(text, encoding="utf-8")
+    monkeypatch.setattr(pythons, "APT", tmp_path)
+    assert pythons.debian_mirror() == mirror
 
 
 def wheel_of(folder: Path, *, without: str = "", extra: tuple[str, ...] = ()) -> Path:

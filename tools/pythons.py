@@ -2,14 +2,16 @@
 """Finds the Pythons that Penstock supports, and makes environments of them below build/pythons.
 
 `make test-pythons` and `make wheels` use it. PYTHONS tells them which: versions (3.12 is python3.12 of the PATH, or
-that of pyenv, if pyenv is on the PATH) and paths of interpreters. A Python that is missing is a failure, never left
-out.
+that of pyenv, if pyenv is on the PATH) and paths of interpreters. Versions that few systems have are taken from
+Debian's packages. A Python that is missing is a failure, never left out.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import re
+import shlex
 import shutil
 import subprocess
 import time
@@ -22,7 +24,12 @@ ROOT = Path(__file__).resolve().parent.parent
 FOLDER = ROOT / "build" / "pythons"
 CONSTRAINTS = ROOT / "constraints.txt"
 # Tests compare them with the classifiers, and with what cibuildwheel builds.
-SUPPORTED = ("3.11", "3.12", "3.13")
+SUPPORTED = ("3.11", "3.12", "3.13", "3.14")
+# Those that Debian's sid has, with further suites to take packages from. A row for what only experimental has:
+# "3.15": ("experimental",)
+IN_DEBIAN: dict[str, tuple[str, ...]] = {"3.14": ()}
+APT = Path("/etc/apt")
+_MIRROR = re.compile(r"^(?:URIs:|deb(?:\s+\[.*\])?)\s+(https?://\S+/debian/?)(?=\s|$)", re.MULTILINE)
 _STAMP = "made.json"
 _HOME = "PENSTOCK_HOME"  # where Kafka's jars are
 
@@ -81,11 +88,9 @@ def _named(name: str) -> Python:
             one = ask(path)
             if one is not None and _trouble(one) is None:
                 return one
-        raise PythonsError(
-            f"Python {name} is missing: there is no python{name} on the PATH that works, and none of pyenv. Install "
-            f"the packages python{name}, python{name}-venv and python{name}-dev, or run `pyenv install {name}`, or "
-            "name interpreters by their paths: PYTHONS='/path/to/python ...'"
-        )
+        if name in IN_DEBIAN:
+            return _of_debian(name)
+        raise PythonsError(_missing(name))
     one = ask(name)
     if one is None:
         raise PythonsError(
@@ -95,6 +100,19 @@ def _named(name: str) -> Python:
     if trouble is not None:
         raise PythonsError(f"{name} is {one.implementation} {one.release}, {trouble}")
     return one
+
+
+def _missing(version: str, *more: str) -> str:
+    ways = (
+        f"Install the packages python{version}, python{version}-venv and python{version}-dev",
+        f"run `pyenv install {version}`",
+        *more,
+        "name interpreters by their paths: PYTHONS='/path/to/python ...'",
+    )
+    return (
+        f"Python {version} is missing: there is no python{version} on the PATH that works, and none of pyenv. "
+        f"{', or '.join(ways)}"
+    )
 
 
 def _trouble(one: Python) -> str | None:
@@ -133,6 +151,69 @@ def _of_pyenv(version: str) -> list[str]:
         str(Path(root, "versions", ".".join(map(str, release)), "bin", "python"))
         for release in sorted(releases, reverse=True)
     ]
+
+
+def _of_debian(version: str) -> Python:
+    """That of Debian's sid, in a folder below build/pythons. The packages are unpacked there once, which needs root.
+
+    It runs outside the folder, with the folder's own loader and libraries: those of this machine may be too old for it.
+    """
+    folder = FOLDER / version / "debian"
+    launcher = folder / "usr" / "local" / "bin" / f"python{version}"
+    if launcher.exists() and (one := ask(str(launcher))) is not None:
+        return one
+    if shutil.which("debootstrap") is None or os.geteuid() != 0:
+        way = "become root and install the package debootstrap: then it is taken from Debian, into build/pythons"
+        raise PythonsError(_missing(version, way))
+    say(f"Python {version}: from Debian's sid by debootstrap, as root, into {folder} (400 MB)")
+    run(["rm", "-rf", "--one-file-system", str(folder)])  # an earlier debootstrap may have left a mount in it
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    packages = ",".join(f"python{version}{suffix}" for suffix in ("", "-dev", "-venv"))
+    extra_suites = IN_DEBIAN[version]
+    run(
+        [
+            *("debootstrap", "--variant=minbase", f"--include={packages}"),
+            *([f"--extra-suites={','.join(extra_suites)}"] if extra_suites else []),
+            *("sid", str(folder), *debian_mirror()),
+        ]
+    )
+    _make_it_run_outside(folder, version, launcher)
+    one = ask(str(launcher))
+    if one is None:
+        raise PythonsError(f"{launcher} does not run: remove {folder} to get it anew")
+    return one
+
+
+def _make_it_run_outside(folder: Path, version: str, launcher: Path) -> None:
+    (loader,) = folder.glob("usr/lib/*-linux-gnu*/ld-linux*.so.*")
+    libraries = loader.parent
+    # pip's wheel for new environments has an absolute path.
+    for path in (folder / "usr" / "lib" / f"python{version}").glob("_sysconfigdata*.py"):
+        if not path.is_symlink():
+            text = path.read_text(encoding="utf-8")
+            path.write_text(
+                text.replace("'/usr/share/python-wheels", f"'{folder}/usr/share/python-wheels"), "utf-8"
+            )
+    # It includes this one, but from a folder with the headers of sid's C library, and extensions are compiled here.
+    headers = folder / "usr" / "include"
+    shutil.copy(
+        headers / libraries.name / f"python{version}" / "pyconfig.h",
+        headers / f"python{version}" / "pyconfig.h",
+    )
+    start = shlex.join([str(loader), "--library-path", str(libraries), "--argv0"])
+    python = shlex.quote(f"{folder}/usr/bin/python{version}")
+    launcher.parent.mkdir(parents=True, exist_ok=True)
+    launcher.write_text(f'#!/bin/bash\nexec -a "$0" {start} "$0" {python} "$@"\n', encoding="utf-8")
+    launcher.chmod(0o755)
+
+
+def debian_mirror() -> list[str]:
+    """Where apt of this machine has Debian from. Elsewhere nothing, and debootstrap knows where it is."""
+    lists = [APT / "sources.list", *sorted(APT.glob("sources.list.d/*"))]
+    texts = [
+        path.read_text("utf-8") for path in lists if path.suffix in (".list", ".sources") and path.is_file()
+    ]
+    return _MIRROR.findall("\n".join(texts))[:1]
 
 
 def _output(*command: str) -> str:
