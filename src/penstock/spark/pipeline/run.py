@@ -321,10 +321,11 @@ class _BatchWrite:
 
 def tasks_text(spark: SparkSession) -> str:
     """How many tasks of the running stages are done, and the rows that they have read; Spark Connect does not tell."""
-    if is_remote(spark):
+    # What PySpark makes of it knows no rows. None: the context has been stopped.
+    context = None if is_remote(spark) else getattr(spark.sparkContext, "_jsc", None)
+    if context is None:
         return ""
-    # What PySpark makes of it knows no rows.
-    active = spark.sparkContext._jsc.sc().statusStore().activeStages()  # noqa: SLF001
+    active = context.sc().statusStore().activeStages()
     stages = [active.apply(number) for number in range(active.size())]
     total = sum(stage.numTasks() for stage in stages)
     rows = sum(stage.inputRecords() + stage.shuffleReadRecords() for stage in stages)
