@@ -13,6 +13,7 @@ import pytest
 from penstock.cli.main import main
 from penstock.errors import PipelineDefinitionError, PipelineError
 from penstock.spark import cluster_check, run_pipeline
+from penstock.spark.options import parse_options
 from penstock.spark.pipeline import session as pipeline_session
 from penstock.spark.pipeline.check import load_pipeline
 from penstock.spark.pipeline.sink import check_sink, sink_options
@@ -190,6 +191,11 @@ def test_spark_is_started_when_all_is_well(tmp_path: Path) -> None:
         path = written(tmp_path, DEFINITION.replace("127.0.0.1:1", kafka.bootstrap_servers))
         with pytest.raises(AssertionError, match="Spark was started"):
             run_pipeline(path)
+
+
+def test_a_batch_job_is_known_by_its_pipeline(tmp_path: Path) -> None:
+    pipeline = load_pipeline(written(tmp_path, DEFINITION))
+    assert parse_options(sink_options(pipeline, "t", None), streaming=False).sink_settings().sink_id == "p"
 
 
 def test_a_streaming_query_is_known_by_its_checkpoint(tmp_path: Path) -> None:
