@@ -16,6 +16,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+HERE = f"{sys.version_info.major}.{sys.version_info.minor}"
 
 
 @pytest.fixture
