@@ -152,14 +152,6 @@ def test_an_expectation_ends_a_stream_too(spark: SparkSession, streaming: dict[s
     assert spark.streams.active == []
 
 
-def test_options_that_the_sink_refuses_are_one_line(spark: SparkSession, definition: dict[str, Any]) -> None:
-    definition["sink"]["options"]["kafka.linger.msec"] = "5"
-    with pytest.raises(PipelineError) as caught:
-        run_pipeline(definition, spark)
-    assert "linger.ms" in str(caught.value)
-    assert "\n" not in str(caught.value)
-
-
 def test_a_bad_definition_starts_nothing(spark: SparkSession, definition: dict[str, Any]) -> None:
     definition["sink"]["key"] = "custommer"
     with pytest.raises(PipelineDefinitionError, match=r"\[sink\] key: \[UNRESOLVED_COLUMN"):

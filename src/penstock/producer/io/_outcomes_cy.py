@@ -357,11 +357,7 @@ class Outcomes:
         )  # fmt: skip
 
     def fail(
-        self,
-        batch: Batch,
-        error: KafkaError,
-        now: float,
-        record_errors: dict[int, KafkaError] | None = None,
+        self, batch: Batch, error: KafkaError, now: float, record_errors: dict[int, KafkaError] | None = None
     ) -> None:
         """Fail a batch, unless it has its outcome."""
         if batch.done:
