@@ -128,6 +128,12 @@ def check_topics_kept(options: SinkOptions, topic_ids: TopicIds) -> None:
         )
 
 
+def forget_clusters() -> None:
+    """Close the idle connections, and forget what was found: another cluster may get the same address."""
+    _clients.close()
+    _seen.clear()
+
+
 class _NoAnswerError(KafkaError):
     """Nobody answers, or not in time: perhaps only for a while. Never leaves this module."""
 

@@ -154,8 +154,9 @@ class Write:
             if skipped and "run_id" in self._options.sink:
                 tell(
                     log, logging.WARNING, Event.SPARK_RUN_SKIPPED,
-                    "%s was written before: %s read and none written. Jobs without the option sinkId share "
-                    "the names of their runs: if this is another job, give it a sinkId, or the run another runId",
+                    "%s was written before: %s read and none written. Jobs without the option sinkId, and "
+                    "pipelines of one name, share the names of their runs: if this is another job, give it a sinkId, "
+                    "or the run another runId",
                     self._settings.name if self._settings is not None else "this run",
                     f"{counted(report.rows, 'row')} {'was' if report.rows == 1 else 'were'}",
                     batch_id=batch_id, records=report.rows,

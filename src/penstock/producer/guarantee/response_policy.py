@@ -129,7 +129,7 @@ def decide(code: int, batch: BatchSituation, retries: int) -> Decision:
 
 def decide_unsent(batch: Batch) -> Decision:
     """For a batch that this process could not or would not send: it fails alone, whatever the reason."""
-    is_first = batch.attempts == 0 and not batch.is_piece
+    is_first = batch.attempts == 0 and not batch.is_piece and not batch.in_doubt
     return Decision(Action.FAIL, bump_epoch=not is_first, frees_numbers=is_first)
 
 

@@ -197,7 +197,8 @@ class Outcomes:
         """These batches were refused before their request was written: they fail, and the producer goes on."""
         error.fatal = False  # as its class may say, for a call without which the producer is of no use
         for batch in batches:
-            self._give_up(batch, error, now, decide_unsent(batch))
+            if not batch.done:
+                self._give_up(batch, error, now, decide_unsent(batch))
             self._release(batch)
 
     def on_refused(self, refusal: Refusal, now: float) -> None:

@@ -303,7 +303,10 @@ class Conversions:
             refusal = self._refuse(batch, error, who)
             if refusal is not None:
                 return refusal
-            records = convert(batch.wire, magic, codec, drop_headers=True)
+            try:
+                records = convert(batch.wire, magic, codec, drop_headers=True)
+            except LegacyFormatError as without:
+                return self._refuse(batch, without, who)
         batch.legacy = (magic, records)
         self._converted.add(batch)
         self._records.record(batch.record_count, now)

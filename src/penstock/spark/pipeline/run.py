@@ -321,15 +321,20 @@ class _BatchWrite:
 
 def tasks_text(spark: SparkSession) -> str:
     """How many tasks of the running stages are done, and the rows that they have read; Spark Connect does not tell."""
+    from py4j.protocol import Py4JError
+
     # What PySpark makes of it knows no rows. None: the context has been stopped.
     context = None if is_remote(spark) else getattr(spark.sparkContext, "_jsc", None)
     if context is None:
         return ""
-    active = context.sc().statusStore().activeStages()
-    stages = [active.apply(number) for number in range(active.size())]
-    total = sum(stage.numTasks() for stage in stages)
-    rows = sum(stage.inputRecords() + stage.shuffleReadRecords() for stage in stages)
-    done = f"{sum(stage.numCompleteTasks() for stage in stages)} of {counted(total, 'task')}"
+    try:
+        active = context.sc().statusStore().activeStages()
+        stages = [active.apply(number) for number in range(active.size())]
+        total = sum(stage.numTasks() for stage in stages)
+        rows = sum(stage.inputRecords() + stage.shuffleReadRecords() for stage in stages)
+        done = f"{sum(stage.numCompleteTasks() for stage in stages)} of {counted(total, 'task')}"
+    except Py4JError:  # the context is being stopped, or does not allow the call: a run does not end by this
+        return ""
     read = f", {counted(rows, 'row')} read" if rows else ""  # not known at once
     return f"{done}{read}" if total else ""
 

@@ -133,9 +133,9 @@ class PageServer:
             self._woken.recv(1)
 
     def note(self, connection: socket.socket, since: float | None) -> None:
-        """Note since when a connection waits for a request; None: it has one."""
+        """Note since when a connection waits for a request; None: it has one. A new one has waited since it came."""
         with self._lock:
-            if connection in self._connections:
+            if connection in self._connections and (since is None or self._connections[connection] is None):
                 self._connections[connection] = since
 
     def _close_late(self, now: float) -> float | None:
@@ -213,7 +213,10 @@ class _Request(BaseHTTPRequestHandler):
         self.server.note(self.connection, None)
         host = self.headers.get("Host")
         if len(self.headers.get_all("Host", [])) != 1 or not rules.is_own_host(host, self.server.address):
-            self._refuse(HTTPStatus.MISDIRECTED_REQUEST, "this Host is not here")
+            self._refuse(
+                HTTPStatus.MISDIRECTED_REQUEST,
+                "this Host is not here; a tunnel needs the same port at both ends",
+            )
             return
         if self.headers.get("Content-Length", "0") != "0" or "Transfer-Encoding" in self.headers:
             self.close_connection = True  # what follows is no request
