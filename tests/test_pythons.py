@@ -57,6 +57,15 @@ def test_the_readme_names_them(pythons: ModuleType) -> None:
     assert f"CPython {', '.join(pythons.SUPPORTED[:-1])} and {pythons.SUPPORTED[-1]}" in readme
 
 
+def test_a_python_without_the_interpreter_lock_is_refused(
+    pythons: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    free = pythons.Python("other", "CPython", HERE, f"{HERE}.0", has_lock=False)
+    monkeypatch.setattr(pythons, "ask", lambda _path: free)
+    with pytest.raises(pythons.PythonsError, match="without the interpreter lock"):
+        pythons.find(["other"])
+
+
 DEBOOTSTRAP = f"""#!{sys.executable}
 import pathlib, sys
 root = pathlib.Path(sys.argv[-2])
@@ -165,6 +174,42 @@ def test_a_missing_extension_is_found(check_wheel: ModuleType, pythons: ModuleTy
     lost, *others = extensions()
     with pytest.raises(pythons.PythonsError, match=f"the extension of {lost.partition('.')[0]}.py"):
         check_wheel.check_contents(wheel_of(tmp_path, extra=tuple(others)), "compiled")
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "penstock/py.typed",
+        "penstock/_primitives_cy.pxd",
+        "penstock/watching/glass_box/page/index.html",
+        "penstock/testing/security/ca.pem",
+    ],
+)
+def test_a_missing_file_is_found(
+    check_wheel: ModuleType, pythons: ModuleType, tmp_path: Path, name: str
+) -> None:
+    with pytest.raises(pythons.PythonsError, match=f"not in x.whl: {name}"):
+        check_wheel.check_contents(wheel_of(tmp_path, without=name), "pure")
+
+
+@pytest.mark.parametrize(
+    "name", ["tests/test_x.py", "penstock/_primitives_cy.c", "penstock/_primitives_cy.so"]
+)
+def test_a_file_too_many_is_found(
+    check_wheel: ModuleType, pythons: ModuleType, tmp_path: Path, name: str
+) -> None:
+    with pytest.raises(pythons.PythonsError, match="does not belong in"):
+        check_wheel.check_contents(wheel_of(tmp_path, extra=(name,)), "pure")
+
+
+def test_a_wheel_that_needs_a_newer_c_library_is_refused(pythons: ModuleType) -> None:
+    import wheels
+
+    wheels.check_tags("x-cp312-manylinux2014_x86_64.manylinux_2_17_x86_64.whl")
+    wheels.check_tags("x-cp312-manylinux_2_28_aarch64.whl")
+    for tags in ("manylinux_2_31_x86_64", "linux_x86_64"):
+        with pytest.raises(pythons.PythonsError, match="not for manylinux_2_28 or older"):
+            wheels.check_tags(f"x-cp312-{tags}.whl")
 
 
 def test_windows_is_refused_at_import_with_one_sentence() -> None:
