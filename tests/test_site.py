@@ -13,6 +13,7 @@ import pytest
 from fix_patience import why_it_waited
 from fix_snippets import DOCS, ROOT
 
+import penstock
 from penstock import AsyncProducer, Producer, errors
 from penstock.cli.main import build_parser
 from penstock.error_codes import ErrorCode
@@ -37,6 +38,16 @@ def listed() -> list[str]:
 
 def test_every_page_is_in_one_table_of_contents() -> None:
     assert sorted(listed()) == [page for page in PAGES if page != "index"]
+
+
+@pytest.mark.parametrize("cls", [Producer, MockProducer, KafkaError])
+def test_the_reference_leaves_out_names_that_only_other_clients_have(cls: type) -> None:
+    skips = runpy.run_path(str(DOCS / "_site" / "docstrings.py"))["skips_member"]
+    mine = dict(vars(cls))
+    left_out = {
+        name for name, member in mine.items() if skips(None, "class", name, member, False, None) is not None
+    }
+    assert left_out == {name for name in mine if not hasattr(cls, name)} != set()
 
 
 # ---- the page of the changelog
@@ -141,6 +152,68 @@ def test_an_error_text_is_one_that_the_code_has(text: str, code: str) -> None:
         parts = [part.strip(" :") for part in re.split(r"\.\.\.|'\w+'", text)]
         assert any(parts)
         assert [part for part in parts if part and part not in code] == []
+
+
+def test_there_are_many_texts() -> None:
+    assert len(shown_texts()) > 25
+
+
+# ---- the page on tuning
+
+ADVICE = ROOT / "src" / "penstock" / "watching" / "glass_box" / "advice.py"
+
+
+def sentences_of_the_code() -> list[str]:
+    """What the live page can advise, without the sentence that all is well; `...` where a value is put in."""
+    found = []
+    for function in ast.parse(ADVICE.read_text(encoding="utf-8")).body:
+        if not isinstance(function, ast.FunctionDef) or function.name == "_all_is_well":
+            continue
+        calls = (node for node in ast.walk(function) if isinstance(node, ast.Call))
+        texts = (call.args[1] for call in calls if ast.unparse(call.func) == "Advice")
+        for text in texts:
+            assert isinstance(text, ast.JoinedStr)
+            parts = (part.value if isinstance(part, ast.Constant) else "..." for part in text.values)
+            found.append("".join(map(str, parts)))
+    return found
+
+
+def advised() -> list[str]:
+    page = (DOCS / "tuning.md").read_text(encoding="utf-8")
+    table = page.split("| the page says | try |\n|---|---|\n")[1].split("\n\n")[0]
+    return [re.findall(r"^\| `([^`]+)` \| .+ \|$", line)[0] for line in table.splitlines()]
+
+
+@pytest.mark.parametrize("said", advised())
+def test_a_sentence_of_advice_is_one_that_the_code_has(said: str) -> None:
+    assert [text for text in sentences_of_the_code() if said in text] != []
+
+
+def test_every_sentence_of_advice_is_explained() -> None:
+    rows, sentences = advised(), sentences_of_the_code()
+    assert len(sentences) > 10
+    assert [text for text in sentences if not any(said in text for said in rows)] == []
+
+
+# ---- the page on upgrading
+
+
+def test_names_that_are_no_longer_public_are_gone() -> None:
+    page = (
+        (DOCS / "upgrading.md").read_text(encoding="utf-8").split("### Methods that are no longer public")[1]
+    )
+    rows = re.findall(r"^\| `(\w+)` \| (.+) \|$", page.split("\n### ")[0], re.MULTILINE)
+    assert [name for name, _ in rows] == ["Producer", "Delivery", "BulkDelivery"]
+    for name, gone in rows:
+        assert [each for each in re.findall(r"`(\w+)`", gone) if hasattr(getattr(penstock, name), each)] == []
+
+
+def test_what_takes_the_place_of_moved_modules_can_be_imported() -> None:
+    page = (DOCS / "upgrading.md").read_text(encoding="utf-8")
+    imports = re.findall(r"`(from penstock[\w.]* import [\w, ]+)`", page)
+    assert len(imports) >= 4
+    for line in imports:
+        exec(line, {})
 
 
 # ---- the reference
