@@ -52,6 +52,19 @@ def test_an_extra_is_installed_from_a_checkout_or_by_its_packages() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("text", "wrong"),
+    [
+        ("pip install -U penstock pyarrow", True),
+        ("penstock[cli,spark]", True),
+        ("'penstock >= 1'", True),
+        ("pip install 'penstock-kafka[spark]' # then: import penstock", False),
+    ],
+)
+def test_the_other_project_is_recognised(text: str, wrong: bool) -> None:
+    assert bool(WRONG_NAME.search(text)) == wrong
+
+
 def test_every_extra_is_tried(monkeypatch: pytest.MonkeyPatch) -> None:
     """`make test-install` installs each, but for those that serve development."""
     monkeypatch.syspath_prepend(str(ROOT / "tools"))

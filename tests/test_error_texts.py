@@ -10,6 +10,8 @@ import ast
 from collections.abc import Iterator
 from pathlib import Path
 
+import pytest
+
 SOURCES = Path(__file__).resolve().parent.parent / "src"
 
 # What Spark, Java and tomllib say; and a marker of ours that comes back inside of Spark's text.
@@ -66,3 +68,16 @@ def test_no_code_looks_into_the_text_of_an_error() -> None:
         if (places := list(searched_texts(path.read_text(encoding="utf-8"))))
     }
     assert {name: len(places) for name, places in found.items()} == TEXTS_OF_OTHERS, found
+
+
+@pytest.mark.parametrize(
+    ("text", "searches"),
+    [
+        ("if repr(topic) in str(error): pass", True),
+        ("_, found, rest = str(error).partition('needs ')", True),
+        ("re.search(name, str(error))", True),
+        ("print(str(error), str(path).endswith('/'))", False),
+    ],
+)
+def test_a_search_is_found(text: str, searches: bool) -> None:
+    assert bool(list(searched_texts(text))) == searches

@@ -10,6 +10,8 @@ import ast
 from collections.abc import Iterator
 from pathlib import Path
 
+import pytest
+
 from penstock.error_codes import ErrorCode
 
 SOURCES = Path(__file__).resolve().parent.parent / "src"
@@ -119,3 +121,17 @@ def test_codes_have_names_everywhere() -> None:
         for where in bare_codes(path.read_text(encoding="utf-8"))
     ]
     assert not found, "\n".join(found)
+
+
+@pytest.mark.parametrize(
+    ("text", "bare"),
+    [
+        ("if body.get('error_code', 0) in (29, 31): pass", True),
+        ("_DOUBT = frozenset({-1, 6})\nif code in _DOUBT: pass", True),
+        ("_SPLIT = {10: 'split'}\nmeaning = _SPLIT[code]", True),
+        ("_NOT_LEADER_OR_FOLLOWER = 6", True),
+        ("if code == ErrorCode.NOT_CONTROLLER or exit_code == 2: pass", False),
+    ],
+)
+def test_a_bare_number_is_found(text: str, bare: bool) -> None:
+    assert bool(list(bare_codes(text))) == bare

@@ -124,3 +124,15 @@ def test_no_page_has_code_that_nobody_runs() -> None:
                if each.language not in LANGUAGES and not each.language.startswith("{")}  # fmt: skip
     assert unknown == set()
     assert len(programs()) > 10
+
+
+def test_code_that_fails_is_found(tmp_path: Path) -> None:
+    snippet = Snippet(DOCS / "page.md", 3, "python", "raise SystemExit('broken')")
+    with pytest.raises(AssertionError, match=r"page\.md:3"):
+        run(snippet, tmp_path, "nowhere:1")
+
+
+def test_a_test_that_fails_is_found(tmp_path: Path) -> None:
+    snippet = Snippet(DOCS / "page.md", 3, "python", "def test_it():\n    assert False\n")
+    with pytest.raises(AssertionError, match=r"page\.md:3"):
+        run_tests([snippet], tmp_path)
