@@ -17,6 +17,7 @@ import pytest
 from penstock.control import ending
 from penstock.network import states
 from penstock.producer.batch import _batch_cy
+from penstock.producer.guarantee.transactions import requests as txn_requests
 from penstock.producer.guarantee.transactions import states as transactions
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -132,6 +133,26 @@ def test_the_diagram_of_an_ending_is_its_table(exactly_once: str) -> None:
     (diagram,) = fenced(exactly_once, "mermaid")
     assert drawn_transitions(diagram) == arrows_by_event(ending.TRANSITIONS)
     assert "[*] --> ASKING\n" in diagram
+
+
+# ---- transactions
+
+
+def test_the_order_of_transaction_requests_is_theirs(page: str) -> None:
+    """The page names them in the order of their priorities."""
+    sentence = re.search(r"\*\*One request at a time\*\*, in this order: (.*?)\. ", page, re.DOTALL)
+    assert sentence is not None
+    named = re.findall(r"[A-Z]\w+|requests that add", sentence.group(1))
+    assert named == ["FindCoordinator", "InitProducerId", "requests that add", "EndTxn", "InitProducerId"]
+    manager: Any = None
+    (add,) = {
+        txn_requests.AddPartitionsRequest.priority,
+        txn_requests.AddOffsetsRequest.priority,
+        txn_requests.TxnOffsetCommitRequest.priority,
+    }
+    first, bump = (txn_requests.InitProducerIdRequest(manager, bump=bump).priority for bump in (False, True))
+    find, end = txn_requests.FindCoordinatorRequest.priority, txn_requests.EndTxnRequest.priority
+    assert find < first < add < end < bump
 
 
 # ---- links

@@ -60,6 +60,13 @@ def test_nothing_else_changes(archive: Path) -> None:
     assert [path.name for path in archive.parent.iterdir()] == ["pyspark.zip"]
 
 
+def test_the_second_time_there_is_nothing_to_do(archive: Path) -> None:
+    add_bytecode(archive)
+    written = archive.stat().st_mtime_ns
+    assert add_bytecode(archive) == 0
+    assert archive.stat().st_mtime_ns == written
+
+
 def test_bytecode_of_another_python_is_replaced(archive: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     add_bytecode(archive)
     with monkeypatch.context() as patch:

@@ -3,14 +3,19 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from penstock.devbroker import DevBrokerError, DevCluster
+from penstock.devbroker.certificates import Certificates
 from penstock.devbroker.releases.release import find_release
 from penstock.devbroker.releases.secured import (
     listeners_of,
+    old_listener_properties,
 )
 from penstock.devbroker.security import accesses
+from penstock.devbroker.settings import NodeAddress
 
 
 @pytest.mark.parametrize(
@@ -36,3 +41,11 @@ def test_what_a_release_cannot_have_is_refused(version: str, security: str) -> N
         match=f"Kafka {version} cannot be started with --security {security} here: leave out --kafka",
     ):
         DevCluster(kafka=version, security=security)
+
+
+def test_all_listeners_are_bound_to_the_loopback() -> None:
+    node = NodeAddress(1, 20001, 20002, {"TLS": 1, "SASLTLS": 2, "SASLPLAIN": 3})
+    listeners = listeners_of(find_release("0.10.0.1"), "all")
+    assert old_listener_properties(node, listeners, Certificates(Path("/keys")))["listeners"] == (
+        "PLAINTEXT://127.0.0.1:20001,SSL://127.0.0.1:1,SASL_SSL://127.0.0.1:2,SASL_PLAINTEXT://127.0.0.1:3"
+    )
