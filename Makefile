@@ -13,7 +13,7 @@ PURE = PENSTOCK_TEST_RUN=$@ PENSTOCK_PURE=1 PENSTOCK_EXPECT=pure $(PYTEST)
 # What takes longest is where the next minute is to be had.
 SLOWEST := --durations 12 --durations-min 3
 DEMO_TESTS := tests/integration/test_demo.py
-# Run behind those with Spark, so that no lane of `make test` ends long after the others.
+# They have a target of their own, so that no lane of `make test` ends long after the others.
 OUTER_TESTS := $(addprefix tests/,aio security)
 # To collect all tests takes 20 seconds. Those with a marker are in files that name it; tests/conftest.py watches over that.
 JAVA_TESTS = $(if $(PYTEST_ARGS),,$(shell grep -rlE 'mark\.(broker|spark)\b' tests --include='test_*.py'))
@@ -56,14 +56,14 @@ demo: first-run need-java build-if-possible ## a Spark pipeline into a real Kafk
 ##@ Verify
 
 # Tests with a broker or Spark often wait, the others compute: side by side they take little more than the longest.
-# Those that compute give way, since the others end last: `nice` of both runs of the units.
+# Those that compute give way, since the others end last: `nice`.
 .PHONY: test
 ifeq ($(PYTEST_ARGS),)
 test: build need-java ## the whole suite, compiled and without compiled modules
-	@$(PY) tools/side_by_side.py --tests '$(MAKE) -k --no-print-directory test-broker test-simulation' \
-	  'nice -n 5 $(MAKE) --no-print-directory test-units' \
-	  'sh -c "nice -n 5 $(MAKE) --no-print-directory test-pure; pure=$$?; $(MAKE) --no-print-directory test-demo && exit $$pure"' \
-	  '$(MAKE) -k --no-print-directory test-spark test-outer'
+	@$(PY) tools/side_by_side.py --tests '$(MAKE) --no-print-directory test-broker' \
+	  'nice -n 10 $(MAKE) -k --no-print-directory test-units test-simulation' \
+	  'nice -n 10 $(MAKE) -k --no-print-directory test-pure test-outer test-demo' \
+	  '$(MAKE) --no-print-directory test-spark'
 else
 test: build need-java
 	@$(PY) tools/side_by_side.py --tests '$(MAKE) -k --no-print-directory test-compiled test-pure'
