@@ -384,11 +384,9 @@ class Outcomes:
             failure.__cause__ = cause
             # It may have been written. If it were taken for unwritten, the batches behind it would get other numbers.
             batch.in_doubt = True
-            self._give_up(batch, failure, now)
+            self._give_up(batch, failure, now, _UNEXPECTED)
 
-    def _give_up(
-        self, batch: Batch, failure: KafkaError, now: float, decision: Decision = _UNEXPECTED
-    ) -> None:
+    def _give_up(self, batch: Batch, failure: KafkaError, now: float, decision: Decision) -> None:
         """Fail a batch after an unexpected error. Another error here keeps no batch from its outcome."""
         try:
             self._gate.on_failure(batch, failure, decision)
