@@ -63,7 +63,6 @@ def test_every_named_test_is_collected_and_not_skipped() -> None:
         env=_environment(),
         capture_output=True,
         text=True,
-        timeout=100,
         check=False,
     )
     assert collected.returncode == 0, collected.stdout[-2000:] + collected.stderr[-2000:]

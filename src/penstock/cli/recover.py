@@ -76,7 +76,8 @@ def add_parser(subparsers: SubParsers) -> None:
     which.add_argument(
         "--sink-id",
         metavar="NAME",
-        help="the sink's name: the option sinkId, else the checkpoint location; of a batch job `batch`",
+        help="the sink's name: the option sinkId, else the checkpoint location; of a batch job `batch`, of a "
+        "batch pipeline its name",
     )
     which.add_argument(
         "--sink-key", metavar="KEY", type=_key, help="the sink's 16 hex digits, as they are shown here"
@@ -154,7 +155,8 @@ def _chosen_key(args: argparse.Namespace) -> str | None:
         raise UsageError("--abort-left-over does not go with --show or --accept-loss")
     if args.run_id is not None and args.sink_id is None:
         raise UsageError(
-            "--run-id says which run of a sink is meant: give --sink-id as well (of a batch job: batch)"
+            "--run-id says which run of a sink is meant: give --sink-id as well (of a batch job: batch; of a batch "
+            "pipeline: its name)"
         )
     if args.accept_loss and args.sink_id is None and args.sink_key is None:
         raise UsageError("--accept-loss is for one sink at a time: name it with --sink-id or --sink-key")

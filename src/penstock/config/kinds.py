@@ -266,6 +266,11 @@ class Distinct:
         return value
 
 
+def _may_have_password(address: str) -> bool:
+    """Whether an address has something before its host, as user:password@host has it in URLs."""
+    return "@" in address or "%40" in address
+
+
 class Addresses:
     """Non-empty lists of host:port without duplicates."""
 
@@ -277,7 +282,7 @@ class Addresses:
         """Take a list of which every entry is an address."""
         if not value:
             raise ValueError
-        if any("@" in address for address in value):
+        if any(map(_may_have_password, value)):
             raise ValueError("an address has no user and no password: set sasl.username and sasl.password")
         seen: set[tuple[str, int]] = set()
         for address in value:
@@ -430,8 +435,7 @@ class ConfigKey(NamedTuple):
         if self.kind in (Kind.PASSWORD, Kind.OBJECT):
             return "[hidden]"
         shown = repr(value)
-        # What stands before an @ is taken for user:password.
-        return "[hidden]" if isinstance(self.check, Addresses) and "@" in shown else shown
+        return "[hidden]" if isinstance(self.check, Addresses) and _may_have_password(shown) else shown
 
     def wrong_type(self, value: Any, expected: str) -> ConfigError:
         """The error for a value of another kind."""

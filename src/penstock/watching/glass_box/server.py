@@ -215,7 +215,7 @@ class _Request(BaseHTTPRequestHandler):
         if len(self.headers.get_all("Host", [])) != 1 or not rules.is_own_host(host, self.server.address):
             self._refuse(
                 HTTPStatus.MISDIRECTED_REQUEST,
-                "this Host is not here; a tunnel needs the same port at both ends",
+                "this page has another Host; a tunnel needs the same port at both ends",
             )
             return
         if self.headers.get("Content-Length", "0") != "0" or "Transfer-Encoding" in self.headers:
