@@ -232,7 +232,10 @@ def run_all(state: State, names: list[str], options: argparse.Namespace) -> None
         for _ in range(os.cpu_count() or 1):
             command = [sys.executable, "-c", _BUSY]
             process = subprocess.Popen(command, stdin=subprocess.PIPE, start_new_session=True)
-            busy.enter_context(process)  # closes its standard input, which ends it, and waits
+            # Not as a context: after Ctrl-C that waits for a quarter of a second only.
+            busy.callback(process.wait)
+            if process.stdin is not None:
+                busy.callback(process.stdin.close)  # which ends it
         while time.monotonic() < deadline:
             counts = {name: state.folders[name] for name in names}
             if options.runs and sum(folder.tests for folder in counts.values()) >= options.runs:
