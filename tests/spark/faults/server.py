@@ -34,6 +34,8 @@ SETTINGS = {
     "spark.sql.files.openCostInBytes": str(TASK_BYTES),
     "spark.sql.execution.arrow.maxRecordsPerBatch": "50",
     "spark.sql.streaming.stopTimeout": "10s",
+    # A task that was given up lives until a test has seen what it does; Spark kills its worker after two seconds.
+    "spark.python.task.killTimeout": "300s",
     "spark.sql.streaming.pollingDelay": "10ms",
 }
 
