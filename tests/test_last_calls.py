@@ -78,6 +78,7 @@ def interrupt_at(number: int, call: Callable[[], object]) -> bool:
         return trace
 
     before = sys.gettrace()
+    sys._getframe().f_trace_opcodes = True  # Python 3.12 looks for such a frame when tracing begins
     sys.settrace(trace)
     try:
         call()
