@@ -73,7 +73,7 @@ def pytest_runtest_teardown() -> None:
     # Some tests do the work of an I/O thread: what the next one logs is not that producer's, which has told it already.
     _events.work_for(None)
     # A driver knows clusters by their addresses, and a fake cluster may get the port of an earlier one.
-    for name in ("penstock.sink.driver", "penstock.spark.cluster_check"):
+    for name in ("penstock.sink.driver", "penstock.sink.task", "penstock.spark.cluster_check"):
         if name in sys.modules:
             sys.modules[name].forget_clusters()
 

@@ -23,6 +23,7 @@ from penstock.control import ControlClient, list_transactions
 from penstock.control.steps import CoordinatorOf
 from penstock.devbroker import DevCluster
 from penstock.devbroker.settings import QUICK_JVM
+from penstock.error_codes import ErrorCode
 from penstock.protocol.messages import OFFSET_FETCH
 from penstock.protocol.requests import CoordinatorKind, SchemaRequest
 
@@ -33,6 +34,8 @@ _CONSOLE_CONSUMER = "org.apache.kafka.tools.consumer.ConsoleConsumer"
 _DUMP = "org.apache.kafka.tools.DumpLogSegments"
 _IDLE_MS = 90_000  # a new broker that is busy takes its time for the first group
 _READ_SECONDS = 60.0
+# Tests write records of years ago, which a broker would delete as soon as it looks.
+_KEEP_ALL = {"log.retention.ms": -1}
 
 
 class MakeTopic(Protocol):
@@ -105,7 +108,7 @@ class DumpLog(Protocol):
 @pytest.fixture(scope="session")
 def dev_cluster() -> Iterator[DevCluster]:
     """One broker for the whole run. Tests that stop, kill or pause brokers start a cluster of their own."""
-    with DevCluster() as cluster:
+    with DevCluster(properties=_KEEP_ALL) as cluster:
         yield cluster
 
 
@@ -210,14 +213,25 @@ def read_to_the_end(servers: str, topic: str, isolation_level: str = "read_commi
 
 
 def committed_position(cluster: DevCluster, group: str, topic: str, partition: int) -> int:
-    """The offset up to which a group has committed a partition; -1 if it has not."""
+    """The offset up to which a group has committed a partition; -1 if it has not.
+
+    The end of a transaction is acknowledged before the group's coordinator has its marker: until then it does not know.
+    """
     topics = [{"name": topic, "partition_indexes": [partition]}]
     body = {"groups": [{"group_id": group, "topics": topics}], "require_stable": True}
+    deadline = time.monotonic() + _READ_SECONDS
     with ControlClient({"bootstrap.servers": cluster.bootstrap_servers}) as client:
-        answer = client.request(
-            CoordinatorOf(group, CoordinatorKind.GROUP), SchemaRequest.of(OFFSET_FETCH, body, 8, 9)
-        )
-    position: int = answer["groups"][0]["topics"][0]["partitions"][0]["committed_offset"]
+        while True:
+            answer = client.request(
+                CoordinatorOf(group, CoordinatorKind.GROUP), SchemaRequest.of(OFFSET_FETCH, body, 8, 9)
+            )
+            (found,) = answer["groups"][0]["topics"][0]["partitions"]
+            if found["error_code"] != ErrorCode.UNSTABLE_OFFSET_COMMIT:
+                break
+            assert time.monotonic() < deadline, "the transaction did not end"
+            time.sleep(0.02)
+    assert found["error_code"] == ErrorCode.NONE
+    position: int = found["committed_offset"]
     return position
 
 

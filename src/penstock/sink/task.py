@@ -223,6 +223,11 @@ class Slots:
             if slots.newest.generation == plan.execution.generation:
                 slots.free.setdefault(plan.execution, []).append(int(transactional_id[len(prefix) :]))
 
+    def forget(self) -> None:
+        """Forget the executions. Ids are counted on: none is given out twice."""
+        with self._lock:
+            self._sinks.clear()
+
     def _slots_of_locked(self, plan: BatchPlan) -> _SinkSlots:
         self._enter_process_locked()
         place = (plan.cluster, plan.sink_key)
@@ -254,6 +259,11 @@ _slots = Slots()
 
 def process_slots() -> Slots:
     return _slots
+
+
+def forget_clusters() -> None:
+    """Forget which executions were here: another cluster may get the same address."""
+    _slots.forget()
 
 
 def open_transaction(producer: TransactionalProducer, plan: BatchPlan, slots: Slots | None = None) -> str:

@@ -310,8 +310,12 @@ class FakeKafka:
 def _bind(port: int) -> socket.socket:
     """Take a port, without listening yet: connections are refused, and no other process is given it."""
     bound = socket.socket()
-    bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    bound.bind((_HOST, port))
+    try:
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        bound.bind((_HOST, port))
+    except OSError:
+        bound.close()
+        raise
     return bound
 
 
