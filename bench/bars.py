@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """What Penstock must reach, as data: which figure is compared with which, the bar, and the aim beyond it.
 
-A figure is named by case, contender and measure. `rate` is records per second, more is better; `us` and `cpu_us` are
-microseconds and microseconds of CPU per record, `p50` and `p99` milliseconds, `above_mb` megabytes: less is better.
+A figure is named by case, contender and measure. `rate` is records per second, more is better. Of all others less is
+better: `us` and `cpu_us` are microseconds and microseconds of CPU per record, `p50` and `p99` milliseconds, `above_mb`
+megabytes, `extra` what a way to send costs beyond `send` of bytes and the user's function, in units of that `send`.
 """
 
 from __future__ import annotations
@@ -71,6 +72,72 @@ def _asyncio(loop: str) -> list[Bar]:
             ("100 tasks that wait, records/s", "asyncio-100", "rate", 2.0),
             ("the same, p99", "asyncio-100", "p99", 0.7),
             ("one task that waits, p50", "asyncio-1", "p50", 1.0),
+        )
+    ]
+
+
+def _usage() -> list[Bar]:
+    """What the ways cost that programs use (`bench.usage`). There is no aim beyond these bars."""
+    extras = [
+        *(
+            (f"serializers: {name}", way, 1.0)
+            for name, way in (
+                ("str.encode, value", "str"),
+                ("str.encode, key and value", "str-both"),
+                ("StringSerializer, key and value", "string"),
+                ("JsonSerializer", "json"),
+            )
+        ),
+        ("a dict of two headers", "headers", 1.3),
+        ("a bytearray", "buffer", 1.1),
+        ("a partitioner of the user's", "partitioner", 2.2),
+        ("an interceptor with both methods", "interceptor", 3.0),
+        ("send_many with str.encode", "many", 0.8),
+    ]
+    return [
+        *(
+            Bar(f"CPU beyond send of bytes, {what}", (f"usage-{way}", "penstock"), (), "extra", bar, bar, "b")
+            for what, way, bar in extras
+        ),
+        *(
+            Bar(f"CPU per record, {what}", (case, "penstock"), ((case, whose),), "cpu_us", bar, bar)
+            for what, case, whose, bar in (
+                ("AsyncProducer.try_send / send, both with str.encode", "usage-try-send", "base", 1.1),
+                ("a migrated program / confluent, before", "usage-migrated", "confluent", 0.5),
+            )
+        ),
+    ]
+
+
+def _scale() -> list[Bar]:
+    """Keyed records, default settings: what partitions and brokers cost. There is no aim beyond these bars."""
+    ours = "penstock-keyed"
+    return [
+        Bar(what, (case, ours), (against,), measure, bar, bar)
+        for what, case, against, measure, bar in (
+            ("records/s, keys, partitions 60 -> 2,000", "scale-2000", ("scale-60", ours), "rate", 0.5),
+            ("CPU per record, keys, partitions 60 -> 2,000", "scale-2000", ("scale-60", ours), "cpu_us", 2.0),
+            (
+                "records/s, keys, 2,000 partitions / confluent",
+                "scale-2000",
+                ("scale-2000", "confluent-keyed"),
+                "rate",
+                3.0,
+            ),
+            (
+                "records/s, fake brokers, partitions 60 -> 10,000",
+                "fake-10000-3",
+                ("fake-60-3", ours),
+                "rate",
+                0.4,
+            ),
+            (
+                "CPU per record, 10,000 partitions, fake brokers 3 -> 100",
+                "fake-10000-100",
+                ("fake-10000-3", ours),
+                "cpu_us",
+                1.2,
+            ),
         )
     ]
 
@@ -180,7 +247,7 @@ BARS = [
             20.0,
             "MB",
         )
-        for name, size in (("1k", "1 kB"), ("10b", "10 B"))
+        for name, size in (("1k", "1 kB"), ("10b", "10 B"), ("2000", "2,000 partitions, 10 B"))
     ),
     *(
         Bar(
@@ -190,6 +257,8 @@ BARS = [
     ),
     *_growth("partitions", 6, 600),
     *_growth("threads", 1, 8),
+    *_usage(),
+    *_scale(),
     *(
         Bar(
             f"{what}, Spark sink exactly once / tuned connector",

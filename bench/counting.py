@@ -19,6 +19,7 @@ _CREATE_VERSION = 5
 _DELETE_VERSION = 1
 _OFFSETS_VERSION = 1  # which brokers have since 0.10.1
 _LATEST = -1  # a timestamp that stands for the end
+_LOG_SECONDS = 0.03  # to make one, on a slow machine that has other work
 
 # The producer never removes a topic, so its protocol does not have this one.
 _DELETE_TOPICS = ApiSchema(
@@ -52,7 +53,16 @@ def create_topic(server: str, name: str, partitions: int, config: Mapping[str, o
     for one in ask(server, CREATE_TOPICS, _CREATE_VERSION, body)["topics"]:
         if one["error_code"] != 0:
             raise BenchError(f"no topic {name}: error {one['error_code']}, {one['error_message']}")
-    deadline = time.monotonic() + TIMEOUT_SECONDS
+    await_leaders(server, name, partitions)
+
+
+def await_leaders(server: str, name: str, partitions: int) -> None:
+    """Wait until the broker leads every partition of a topic.
+
+    Raises:
+        BenchError: that took too long.
+    """
+    deadline = time.monotonic() + TIMEOUT_SECONDS + partitions * _LOG_SECONDS
     while True:
         try:
             count_records(server, name, partitions)

@@ -59,13 +59,17 @@ class InMemoryBroker:
     Attributes:
         records: how many have arrived.
         requests: how many Produce requests they came in.
+        cluster: answers all but Produce.
+
+    Args:
+        brokers: more than one where other code brings the requests (`bench.fake_brokers`).
     """
 
-    def __init__(self, topic: str, partitions: int) -> None:
+    def __init__(self, topic: str, partitions: int, brokers: int = 1) -> None:
         self.records = 0
         self.requests = 0
-        self._cluster = FakeCluster(1, release=RELEASE)
-        self._cluster.create_topic(topic, partitions)
+        self.cluster = FakeCluster(brokers, release=RELEASE)
+        self.cluster.create_topic(topic, partitions)
         self._next_offsets = [0] * partitions
         self._links: dict[int, tuple[_Link, Any, int]] = {}
         self._numbers = itertools.count(1)
@@ -108,7 +112,7 @@ class InMemoryBroker:
 
     # ---- as a broker
 
-    def answer(self, request: bytes, session: Any) -> bytes:
+    def answer(self, request: bytes | bytearray, session: Any) -> bytes:
         """Take a request, and say what comes back."""
         _, key, version, correlation_id, name_size = _HEADER.unpack_from(request)
         if key == _PRODUCE_KEY:
@@ -123,7 +127,7 @@ class InMemoryBroker:
             raise RuntimeError(f"the broker closed the connection: {session.close_reason}")
         return b"".join(session.output(0.0))
 
-    def _write(self, request: bytes, at: int) -> bytes:
+    def _write(self, request: bytes | bytearray, at: int) -> bytes:
         """Produce: one topic, named by its id, without a transaction."""
         at += 1 + _ACKS_AND_TIMEOUT + 1
         topic_id = request[at : at + _TOPIC_ID]
@@ -141,9 +145,9 @@ class InMemoryBroker:
         parts.append(_ENDED)
         return b"".join(parts)
 
-    def session(self) -> Any:
+    def session(self, broker_id: int = 0) -> Any:
         """The fake cluster's end of a connection."""
-        return self._cluster.session(0)
+        return self.cluster.session(broker_id)
 
 
 class _Link:
@@ -265,7 +269,7 @@ def _resolve(host: str, port: int) -> list[Address]:
     return [Address(socket.AF_INET, ("10.0.0.1", port))]
 
 
-def _uvarint(data: bytes, at: int) -> tuple[int, int]:
+def _uvarint(data: bytes | bytearray, at: int) -> tuple[int, int]:
     value = shift = 0
     while True:
         byte = data[at]
@@ -277,6 +281,8 @@ def _uvarint(data: bytes, at: int) -> tuple[int, int]:
 
 
 def _put_uvarint(value: int) -> bytes:
-    if value >= 0x80:
-        raise RuntimeError("more partitions than this broker answers for")
-    return bytes((value,))
+    low = b""
+    while value >= 0x80:
+        low += bytes((value & 0x7F | 0x80,))
+        value >>= 7
+    return low + bytes((value,))

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
     # Not at run time: the processes of other clients shall not pay for importing ours.
+    from bench.fake_brokers import FakeBrokers
     from penstock.devbroker import DevCluster
 
 
@@ -38,6 +39,7 @@ class Case:
         often: those of the contenders that have three times as many rounds, because they are close to each other.
         access: the way to a secured listener of the broker, as DevCluster names it; "" for the plain one.
         kafka: the release of a broker that is started for the group alone; "" for the newest, which all others share.
+        brokers: of a fake cluster that is started for the case alone; 0: the case has a real broker.
     """
 
     name: str
@@ -55,6 +57,7 @@ class Case:
     often: tuple[str, ...] = ()
     access: str = ""
     kafka: str = ""
+    brokers: int = 0
 
 
 @dataclass(frozen=True)
@@ -64,6 +67,7 @@ class Job:
     Attributes:
         records: sent within the clock.
         warm_up_records: sent before, at the same rate; only where a rate is given.
+        fake: the brokers, where the case wants them in place of the cluster.
     """
 
     case: Case
@@ -72,12 +76,13 @@ class Job:
     payload_file: Path
     records: int
     warm_up_records: int = 0
+    fake: FakeBrokers | None = None
 
     def settings(self) -> dict[str, str]:
         """The producer's options, the address included."""
         if self.case.access:
             return {**self.cluster.client_options(self.case.access), **self.case.settings}
-        return {"bootstrap.servers": self.cluster.bootstrap_servers, **self.case.settings}
+        return {"bootstrap.servers": (self.fake or self.cluster).bootstrap_servers, **self.case.settings}
 
 
 @dataclass(frozen=True)

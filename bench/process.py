@@ -3,13 +3,17 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
+import sys
 import tempfile
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
 
 from bench.model import BenchError
 
@@ -67,3 +71,60 @@ def run_measured(
             tail = errors.read()[-2000:] or output.read()[-2000:]
             raise BenchError(f"{command[0]} ended with {process.returncode}:\n{tail}")
         return Finished(output.read(), usage.ru_utime + usage.ru_stime, usage.ru_maxrss * 1024)
+
+
+class Program:
+    """A Python program that writes lines of JSON, and reads when it shall go on, and that it shall end.
+
+    Args:
+        timeout: seconds after which it is killed.
+
+    Raises:
+        BenchError: it ended before it had said what was expected.
+    """
+
+    def __init__(self, module: str, *arguments: str, timeout: float) -> None:
+        self._module = module
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", module, *arguments],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            cwd=ROOT,
+        )
+        self._alarm = threading.Timer(timeout, self._process.kill)
+        self._alarm.start()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._alarm.cancel()
+        with self._process:  # waits, and closes the pipes
+            self._process.kill()
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    def hear(self) -> dict[str, Any]:
+        """Read the next line of the program."""
+        assert self._process.stdout is not None
+        line = self._process.stdout.readline()
+        if not line:
+            raise BenchError(f"{self._module} ended with {self._process.wait()}")
+        found: dict[str, Any] = json.loads(line)
+        return found
+
+    def say_go(self) -> None:
+        assert self._process.stdin is not None
+        self._process.stdin.write("go\n")
+        self._process.stdin.flush()
+
+    def end(self) -> dict[str, Any]:
+        """The last line, which comes after the end of the input."""
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        return self.hear()

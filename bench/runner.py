@@ -17,8 +17,8 @@ from __future__ import annotations
 import dataclasses
 import tempfile
 import time
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from pathlib import Path
 
 from bench.budget import (
@@ -30,6 +30,7 @@ from bench.budget import (
     minutes,
 )
 from bench.counting import count_records, create_topic, delete_topics
+from bench.fake_brokers import FakeBrokers
 from bench.machine import OthersWatch
 from bench.model import BenchError, Case, Contender, Job, Results, Run
 from bench.process import run_measured
@@ -67,26 +68,28 @@ class GroupRunner:
     def run(self, name: str, entries: Entries) -> None:
         """Make all runs of a group, in topics of their own that are removed afterwards."""
         cases = list({case.name: case for case, _ in entries}.values())
-        with tempfile.TemporaryDirectory(prefix="penstock-bench-") as folder:
-            jobs = {case.name: self._prepare(case, Path(folder)) for case in cases}
+        with tempfile.TemporaryDirectory(prefix="penstock-bench-") as folder, ExitStack() as stack:
+            jobs = {case.name: self._prepare(case, Path(folder), stack) for case in cases}
             try:
                 self._rounds(jobs, entries)
             finally:
                 # A broker of another release ends with its group, and its topics with it.
-                shared = [job.topic for job in jobs.values() if not job.case.kafka]
+                shared = [job.topic for job in jobs.values() if not (job.case.kafka or job.fake)]
                 if shared:
                     delete_topics(address(self._cluster), shared)
         self._tell(f"  {name} is done")
 
-    def _prepare(self, case: Case, folder: Path) -> Job:
-        topic = f"bench-{case.name}"
-        if case.kafka:  # by the tools of the release: it does not know the request
+    def _prepare(self, case: Case, folder: Path, stack: ExitStack) -> Job:
+        topic, fake = f"bench-{case.name}", None
+        if case.brokers:
+            fake = stack.enter_context(FakeBrokers(case.brokers, topic, case.partitions))
+        elif case.kafka:  # by the tools of the release: it does not know the request
             self._cluster.create_topic(topic, case.partitions, config=TOPIC_CONFIG)
         else:
             create_topic(address(self._cluster), topic, case.partitions, TOPIC_CONFIG)
         payloads = folder / f"{case.name}.txt"
         payloads.write_bytes(b"\n".join(make_values(case.values, case.record_size)))
-        return Job(case, self._cluster, topic, payloads, 1)
+        return Job(case, self._cluster, topic, payloads, 1, fake=fake)
 
     def _rounds(self, jobs: dict[str, Job], entries: Entries) -> None:
         plan = self._plan
@@ -187,12 +190,11 @@ def run_once(job: Job, contender: Contender, number: int) -> Run:
     Raises:
         BenchError: it failed.
     """
-    server = address(job.cluster)
-    before = count_records(server, job.topic, job.case.partitions)
-    others = OthersWatch(node.pid for node in job.cluster.nodes if node.pid is not None)
+    before = _records_at(job)
+    others = OthersWatch(_broker_pids(job))
     finished = run_measured(contender.command(job), RUN_TIMEOUT_SECONDS, contender.environment)
     others_share = others.share(finished.cpu_seconds)
-    arrived = count_records(server, job.topic, job.case.partitions) - before
+    arrived = _records_at(job) - before
     timing = contender.read_timing(job, finished.output)
     return Run(
         job.case.name,
@@ -207,6 +209,19 @@ def run_once(job: Job, contender: Contender, number: int) -> Run:
         timing.warm_up_records,
         timing.latency_ms,
     )
+
+
+def _records_at(job: Job) -> int:
+    """How many records the brokers of a job have taken so far."""
+    if job.fake is not None:
+        return job.fake.records()
+    return count_records(address(job.cluster), job.topic, job.case.partitions)
+
+
+def _broker_pids(job: Job) -> Iterable[int]:
+    if job.fake is not None:
+        return [job.fake.pid]
+    return [node.pid for node in job.cluster.nodes if node.pid is not None]
 
 
 def line_of(run: Run) -> str:

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from fix_bench import CASES, CONTENDERS, a_run, some_results
@@ -13,12 +14,15 @@ from bench.__main__ import main
 from bench.bars import BARS, Bar
 from bench.budget import Plan
 from bench.figures import judge, ratios, rows
-from bench.model import Results, Run
+from bench.model import BenchError, Results, Run
 from bench.runner import run_groups
+from bench.studies.memory import CASES as MEMORY_CASES
 from bench.studies.spark import COLD, RACE, WARM
 from bench.studies.tracing import CASES as TRACED
 from bench.studies.tracing import INJECT, PENSTOCK
+from bench.studies.usage import PAGE, migrated, samples, summary
 from bench.studies.watching import CASE as WATCHING
+from bench.usage import ALONE, BASE, CONFLUENT, OURS, WAYS
 from penstock.devbroker import DevCluster
 
 FAR = 1e9  # a deadline
@@ -74,8 +78,11 @@ def test_who_lost_a_record_is_compared_with_nobody(results: Results) -> None:
 def test_a_bar_speaks_of_runs_that_are_made(bar: Bar) -> None:
     for case, contender in (bar.ours, *bar.against):
         if bar.measure == "above_mb":
-            studied = {("memory-1k", "penstock"), ("memory-10b", "penstock"), ("spark", "penstock-spark")}
+            studied = {*((one, "penstock") for one in MEMORY_CASES), ("spark", "penstock-spark")}
             assert (case, contender) in studied
+        elif case.startswith("usage-"):
+            assert case.removeprefix("usage-") in {*WAYS, "migrated"}
+            assert contender in {OURS, BASE, CONFLUENT}
         elif case.startswith("tracing-"):
             assert case.removeprefix("tracing-") in TRACED
             assert contender in (PENSTOCK, INJECT)
@@ -112,6 +119,25 @@ def test_latency_is_compared_with_the_best_peer_and_less_is_better() -> None:
 def test_a_peer_that_tells_no_more_than_zero_is_not_the_best() -> None:
     found = some_results(latencies("penstock", 1.0), latencies("java", 0.0), latencies("aiokafka", 4.0))
     assert judge(found, bar_of("p99", "latency-1000")).other == "aiokafka"
+
+
+def test_the_extra_of_a_way_is_what_is_left_of_its_turns_in_units_of_the_bytes() -> None:
+    found = some_results()
+    found.samples += samples("str", 1, {OURS: [3.0, 9.0, 4.0], BASE: [1.0, 2.0, 1.0], ALONE: [0.5, 1.0, 0.5]})
+    (verdict,) = (judge(found, bar) for bar in BARS if bar.ours[0] == "usage-str")
+    assert verdict.figure is not None
+    assert (verdict.figure.median, verdict.word) == (pytest.approx(2.5), "falls short")
+    assert "extra 2.50 b" in summary(found)[0]
+
+
+def test_the_migrated_programs_are_those_of_the_page() -> None:
+    programs = migrated(PAGE.read_text(encoding="utf-8"), "127.0.0.1:9", 7)
+    for program in programs.values():
+        compile(program, "program", "exec")
+        assert "range(7)" in program
+        assert "127.0.0.1:9" in program
+    with pytest.raises(BenchError, match=r"before\.py"):
+        migrated("nothing", "127.0.0.1:9", 7)
 
 
 # ------------------------------------------------------------------------------------------------ the command
@@ -164,3 +190,13 @@ def test_a_short_measurement_of_asyncio(dev_cluster: DevCluster) -> None:
     assert found.failures == {}
     assert [run.arrived for run in found.runs] == [502] * 4  # the first is sent before the clock starts
     assert {run.case for run in found.runs if run.latency_ms} == {"asyncio-100"}
+
+
+@pytest.mark.slow
+def test_a_short_measurement_of_fake_brokers() -> None:
+    plan = Plan([CASES["fake-10000-3"]], [CONTENDERS["penstock-keyed"]], 1, records=2001, warm_up=False)
+    found = Results(plan.cases, plan.contenders)
+    no_cluster: Any = object()
+    run_groups(plan, no_cluster, found, lambda line: None, FAR)
+    assert found.failures == {}
+    assert [run.arrived for run in found.runs] == [2002]  # the first is sent before the clock starts

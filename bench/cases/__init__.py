@@ -8,7 +8,19 @@ import importlib
 from bench.model import Case
 
 # In this order: what matters most first, should time run out.
-_MODULES = ("throughput", "latency", "aio", "tls", "codecs", "arrow", "growth", "pure", "sizes", "old")
+_MODULES = (
+    "throughput",
+    "latency",
+    "aio",
+    "tls",
+    "codecs",
+    "arrow",
+    "growth",
+    "scale",
+    "pure",
+    "sizes",
+    "old",
+)
 
 
 def all_cases() -> list[Case]:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Measurements that are no race between contenders: memory, Spark, instructions, tracing, watching, and a
+"""Measurements that are no race between contenders: ways to send, memory, Spark, instructions, tracing, watching, and a
 hundred million records."""
 
 from __future__ import annotations
@@ -82,6 +82,7 @@ def all_studies() -> list[Study]:
     from bench.studies.memory import Memory
     from bench.studies.spark import Spark
     from bench.studies.tracing import Tracing
+    from bench.studies.usage import Usage
     from bench.studies.watching import Watching
 
-    return [Memory(), Spark(), Instructions(), Tracing(), Watching(), Endurance()]
+    return [Usage(), Memory(), Spark(), Instructions(), Tracing(), Watching(), Endurance()]

@@ -15,10 +15,11 @@ import logging
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from itertools import cycle, islice
 
 from bench.budget import Plan
-from bench.counting import create_topic
+from bench.counting import await_leaders, create_topic
 from bench.model import BenchError, Sample
 from bench.process import ROOT
 from bench.runner import address
@@ -28,10 +29,10 @@ from penstock.devbroker import DevCluster
 
 BUFFER_MEMORY = 32 << 20
 SENDING_SECONDS = 12.0
-BROKER_SECONDS = 8.0  # to start and stop one
-SIZES = {"memory-1k": 1000, "memory-10b": 10}
+BROKER_SECONDS = 10.0  # to start and stop one
+FEW, MANY = 6, 2_000
+CASES = {"memory-1k": (1000, FEW), "memory-10b": (10, FEW), "memory-2000": (10, MANY)}  # bytes, partitions
 _READY = "ready"
-_TOPIC = "bench-memory"
 _SETTINGS = {
     "buffer.memory": str(BUFFER_MEMORY),
     # Short, so that the memory is filled and given back several times.
@@ -44,10 +45,10 @@ _MB = 1_000_000
 
 
 class Memory:
-    """Peak memory with the broker stopped, for every size of record, in every round."""
+    """Peak memory with the broker stopped, for records of two sizes and for many partitions, in every round."""
 
     name = "memory"
-    title = "peak RSS above an idle interpreter, broker stopped, 1 kB and 10 B records, buffer.memory 32 MiB"
+    title = "peak RSS above an idle interpreter, broker stopped, 6 and 2,000 partitions, buffer.memory 32 MiB"
     only_by_name = False
     needs_broker = True
 
@@ -55,21 +56,22 @@ class Memory:
         return None if peak_rss() is not None else "this system does not tell the peak memory of a process"
 
     def seconds(self, plan: Plan) -> float:
-        return plan.rounds * len(SIZES) * (_sending_seconds(plan) + BROKER_SECONDS)
+        return plan.rounds * len(CASES) * (_sending_seconds(plan) + BROKER_SECONDS)
 
     def run(self, context: Context) -> None:
         # A cluster of its own: the others' broker shall not be stopped.
         with DevCluster() as cluster:
-            create_topic(address(cluster), _TOPIC, 6, {})
-            for number in range(1, context.plan.rounds + 1):
-                for case, size in SIZES.items():
-                    self._round(context, cluster, number, case, size)
+            for case, (_, partitions) in CASES.items():
+                create_topic(address(cluster), f"bench-{case}", partitions, {})
+                for number in range(1, context.plan.rounds + 1):
+                    self._round(context, cluster, number, case)
 
-    def _round(self, context: Context, cluster: DevCluster, number: int, case: str, size: int) -> None:
+    def _round(self, context: Context, cluster: DevCluster, number: int, case: str) -> None:
         idle = idle_rss()
         settings = {**_SETTINGS, "bootstrap.servers": cluster.bootstrap_servers}
-        told = _send_on(cluster, settings, size, _sending_seconds(context.plan))
+        told = _send_on(cluster, settings, case, _sending_seconds(context.plan))
         cluster.start_node(cluster.nodes[0].node_id)
+        await_leaders(address(cluster), f"bench-{case}", CASES[case][1])
         if not told["refused"]:
             raise BenchError(f"{case}: the memory was never full ({told['accepted']:,} records)")
         above = (told["peak_rss"] - idle - BUFFER_MEMORY) / _MB
@@ -92,8 +94,8 @@ def _sending_seconds(plan: Plan) -> float:
     return 1.5 if plan.records else SENDING_SECONDS
 
 
-def _send_on(cluster: DevCluster, settings: dict[str, str], size: int, seconds: float) -> dict[str, int]:
-    told = json.dumps({"settings": settings, "size": size, "seconds": seconds})
+def _send_on(cluster: DevCluster, settings: dict[str, str], case: str, seconds: float) -> dict[str, int]:
+    told = json.dumps({"settings": settings, "case": case, "seconds": seconds})
     with subprocess.Popen(
         [sys.executable, "-m", "bench.studies.memory", told],
         stdin=subprocess.PIPE,
@@ -122,17 +124,22 @@ def main(arguments: Sequence[str]) -> None:
 
     logging.getLogger("penstock").addHandler(logging.NullHandler())  # that the broker is gone is known
     told = json.loads(arguments[0])
-    value = bytes(told["size"])
+    size, partitions = CASES[told["case"]]
+    value, topic = bytes(size), f"bench-{told['case']}"
+    # With keys, the open batches of all partitions take memory at the same time.
+    keys: Iterator[bytes | None] = cycle([None])
+    if partitions == MANY:
+        keys = cycle([b"%d" % number for number in range(10 * partitions)])
     producer = Producer(told["settings"])
-    producer.send(_TOPIC, value).result(30)
+    producer.send(topic, value).result(30)
     print(_READY, flush=True)
     sys.stdin.readline()
     accepted = refused = 0
     deadline = time.monotonic() + told["seconds"]
     while time.monotonic() < deadline:
         try:
-            for _ in range(100):
-                producer.send(_TOPIC, value)
+            for key in islice(keys, 100):
+                producer.send(topic, value, key)
                 accepted += 1
         except BufferExhaustedError:
             refused += 1

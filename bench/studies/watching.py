@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import importlib.util
 import json
-import subprocess
 import sys
 import threading
 import time
@@ -22,15 +21,14 @@ from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from itertools import cycle, islice
 from statistics import median
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from bench.budget import OFTEN, TOPIC_SECONDS, Plan
 from bench.cases.common import BATCH_128K
 from bench.counting import count_records, create_topic, delete_topics
 from bench.figures import compare
 from bench.model import BenchError, Case, Sample
-from bench.process import ROOT
+from bench.process import Program
 from bench.runner import TOPIC_CONFIG, address
 from bench.studies import Context
 from bench.values import make_values
@@ -182,10 +180,11 @@ def _watched_run(who: str, settings: Mapping[str, str], seconds: float) -> tuple
     """Let one program send, and one look if somebody does; the cost, and when looks were answered."""
     told = json.dumps({"who": who, "settings": settings, "seconds": seconds})
     with ExitStack() as stack:
-        sender = stack.enter_context(_Program("bench.studies.watching", told))
+        sender = stack.enter_context(Program("bench.studies.watching", told, timeout=RUN_TIMEOUT_SECONDS))
         url = sender.hear()["url"]
-        viewer = stack.enter_context(_Program("bench.viewer", who, url)) if url else None
-        if viewer is not None:
+        viewer = None
+        if url:
+            viewer = stack.enter_context(Program("bench.viewer", who, url, timeout=RUN_TIMEOUT_SECONDS))
             viewer.hear()  # it has looked once
             time.sleep(KINDS[who].period / 2)  # so that no look falls on the start or on the end
         sender.say_go()
@@ -193,56 +192,6 @@ def _watched_run(who: str, settings: Mapping[str, str], seconds: float) -> tuple
         answered: list[float] = viewer.end()["answered"] if viewer is not None else []
         sender.end()
     return cost, answered
-
-
-class _Program:
-    """A Python program that writes lines of JSON, and reads when it shall go on, and that it shall end.
-
-    Raises:
-        BenchError: it ended before it had said what was expected.
-    """
-
-    def __init__(self, module: str, *arguments: str) -> None:
-        self._module = module
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", module, *arguments],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-            cwd=ROOT,
-        )
-        self._alarm = threading.Timer(RUN_TIMEOUT_SECONDS, self._process.kill)
-        self._alarm.start()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._alarm.cancel()
-        with self._process:  # waits, and closes the pipes
-            self._process.kill()
-
-    def hear(self) -> dict[str, Any]:
-        """Read the next line of the program."""
-        assert self._process.stdout is not None
-        line = self._process.stdout.readline()
-        if not line:
-            raise BenchError(f"{self._module} ended with {self._process.wait()}")
-        found: dict[str, Any] = json.loads(line)
-        return found
-
-    def say_go(self) -> None:
-        assert self._process.stdin is not None
-        self._process.stdin.write("go\n")
-        self._process.stdin.flush()
-
-    def end(self) -> dict[str, Any]:
-        """The last line, which comes after the end of the input."""
-        assert self._process.stdin is not None
-        self._process.stdin.close()
-        return self.hear()
 
 
 def main(arguments: Sequence[str]) -> None:
