@@ -17,8 +17,9 @@ Ratios are medians of the rounds, with the smallest and the largest round in bra
 orientation only. CPU is user + system time of the client's process up to the last acknowledgement, start-up included
 (for Java: the whole process, and as many records again as warm-up), divided by records. RSS is the most memory the
 process had. With Spark, CPU is that of the whole application during the job (driver, JVM, Python workers), and RSS
-that of the largest Python worker. While somebody looks, CPU is that of sending alone, without start-up. Java tells
-latencies in whole milliseconds, rounded down: 0 is compared with nothing. Every run was counted at the broker."""
+that of the largest Python worker. While somebody looks, and in the groups usage and scale, CPU is that of sending
+alone, without start-up. Java tells latencies in whole milliseconds, rounded down: 0 is compared with nothing. Every run
+was counted at the broker."""
 
 
 _WAITING = ("p50", "p99")  # of tasks that wait, beside their rate
