@@ -85,7 +85,6 @@ def _usage() -> list[Bar]:
                 ("str.encode, value", "str"),
                 ("str.encode, key and value", "str-both"),
                 ("StringSerializer, key and value", "string"),
-                ("JsonSerializer", "json"),
             )
         ),
         ("a dict of two headers", "headers", 1.3),
@@ -100,10 +99,25 @@ def _usage() -> list[Bar]:
             for what, way, bar in extras
         ),
         *(
-            Bar(f"CPU per record, {what}", (case, "penstock"), ((case, whose),), "cpu_us", bar, bar)
-            for what, case, whose, bar in (
-                ("AsyncProducer.try_send / send, both with str.encode", "usage-try-send", "base", 1.1),
-                ("a migrated program / confluent, before", "usage-migrated", "confluent", 0.5),
+            Bar(
+                f"CPU per record, {what}",
+                (f"usage-{way}", "penstock"),
+                ((f"usage-{case}", whose),),
+                "cpu_us",
+                bar,
+                bar,
+            )
+            for what, way, case, whose, bar in (
+                # In a loop of its own json.dumps leaves `send` in the caches, which is worth about 1 b.
+                (
+                    "JsonSerializer / json.dumps(...).encode() by hand",
+                    "json",
+                    "json-by-hand",
+                    "penstock",
+                    1.1,
+                ),
+                ("AsyncProducer.try_send / send, both with str.encode", "try-send", "try-send", "base", 1.1),
+                ("a migrated program / confluent, before", "migrated", "migrated", "confluent", 0.5),
             )
         ),
     ]

@@ -22,9 +22,7 @@ KEYS = 1 << 17  # ten for each of the most partitions
 _GUESS = 300_000  # with so many partitions, nobody is taken to be faster before it has shown it
 
 CONTENDERS = [
-    PythonContender(
-        "penstock-keyed", "Penstock send with a key", _GUESS, module="keyed", variant="penstock"
-    ),
+    PythonContender("penstock-keyed", "Penstock send with a key", _GUESS, module="keyed", variant="penstock"),
     PythonContender(
         "confluent-keyed",
         "confluent-kafka produce with a key + callback",
