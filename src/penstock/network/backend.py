@@ -9,7 +9,7 @@ layer above.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Container, Sequence
+from collections.abc import Callable, Container, Iterator, Sequence
 from typing import Any, NamedTuple, Protocol
 
 from penstock._events import Event, tell
@@ -108,8 +108,13 @@ class MetadataUpdater(Protocol):
         """The Metadata request to send; the update is in progress until `on_response` or `on_failure`."""
         ...
 
-    def on_response(self, request: Request, body: dict[str, Any], version: int, now: float) -> None:
-        """The answer to the request made by `build_request`."""
+    def on_response(self, request: Request, body: Any, version: int, now: float) -> Iterator[None] | None:
+        """The answer to the request made by `build_request`: what its `decode_response` gave.
+
+        A large answer may be taken in pieces: the client takes a step of the iterator in each poll, and asks nothing
+        else before its end. A ProtocolError says that the answer cannot be decoded: the connection is closed. When the
+        client starts again from the bootstrap servers, no further step is taken.
+        """
         ...
 
     def on_failure(self, error: KafkaError, now: float) -> None:

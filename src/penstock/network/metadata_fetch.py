@@ -18,7 +18,7 @@ from __future__ import annotations
 import logging
 import math
 import random
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from penstock._events import Event, tell, tell_error
@@ -26,7 +26,7 @@ from penstock.errors import KafkaError, ProtocolError, UnsupportedVersionError
 from penstock.network._connection_cy import ClientRequest, Connection, InFlightRequest
 from penstock.network._pool_cy import ConnectionPool
 from penstock.network.backend import MetadataUpdater
-from penstock.network.failures import FailureReporter
+from penstock.network.failures import FailureReporter, malformed_error
 from penstock.network.settings import NetworkSettings
 from penstock.types import Node
 
@@ -86,6 +86,14 @@ def least_loaded(nodes: Sequence[Node], pool: ConnectionPool, now: float, rng: r
     return LeastLoaded(ready or preparing or connectable, any_ready, connectable)
 
 
+class _Answer(NamedTuple):
+    """An answer that is being taken, and the connection that it came over."""
+
+    response: InFlightRequest
+    connection: Connection | None
+    pieces: Iterator[None]
+
+
 class MetadataFetcher:
     """One Metadata request at a time. Owned by the I/O thread."""
 
@@ -102,7 +110,8 @@ class MetadataFetcher:
         self._updater = updater
         self._rng = rng
         self._reporter = reporter
-        self._in_progress = False
+        self._in_progress = False  # until the answer was taken
+        self._answer: _Answer | None = None  # of which a piece is to be taken in the next poll
         self._hopeful_at = -math.inf  # the last time that there was a connection, or no refusal
         self._told_at = math.inf  # rule 3; infinity unless all is as it says
 
@@ -112,6 +121,9 @@ class MetadataFetcher:
 
     def maybe_fetch(self, now: float) -> float:
         """Take the next step towards an update that is due; seconds until it is worth trying again."""
+        if self._answer is not None:
+            self._take_piece(self._answer, now)
+            return 0.0
         if self._in_progress:
             return math.inf
         wait = self._updater.seconds_to_update(now)
@@ -174,6 +186,8 @@ class MetadataFetcher:
     def _rebootstrap(self, now: float) -> None:
         # The requests in flight fail before the brokers they went to are forgotten.
         self._pool.close_all(now, "the client starts again from its bootstrap servers")
+        if self._answer is not None:
+            self._end_answer()
         self._updater.rebootstrap(now)
 
     def shortest_wait(self, now: float) -> float:
@@ -229,13 +243,32 @@ class MetadataFetcher:
             self._updater.keep_nodes(self._pool.states)
 
     def _on_response(self, response: InFlightRequest) -> None:
-        self._in_progress = False
         now = response.received_at
         if response.error is not None:
+            self._in_progress = False
             self._updater.on_failure(response.error, now)
             return
+        self._answer = _Answer(response, self._pool.get(response.node.id), self._pieces(response))
+        self._take_piece(self._answer, now)
+
+    def _pieces(self, response: InFlightRequest) -> Iterator[None]:
+        yield from (
+            self._updater.on_response(
+                response.request, response.body, response.version, response.received_at
+            )
+            or ()
+        )
+
+    def _take_piece(self, answer: _Answer, now: float) -> None:
+        response, connection, pieces = answer
         try:
-            self._updater.on_response(response.request, response.body, response.version, now)
+            for _ in pieces:
+                return  # there is more
+        except ProtocolError as error:
+            malformed = malformed_error(response.node, error)
+            self._updater.on_failure(malformed, now)
+            if connection is not None and not connection.closed:
+                self._pool.fail(connection, malformed, now)
         except Exception as unexpected:  # noqa: BLE001 - it is logged
             # The answers behind this one must still be handled, and the update must not stay in progress for ever.
             tell_error(
@@ -244,3 +277,8 @@ class MetadataFetcher:
             )  # fmt: skip
             failure = ProtocolError(f"the metadata could not be used: {unexpected}")
             self._updater.on_failure(failure, now)
+        self._end_answer()
+
+    def _end_answer(self) -> None:
+        self._in_progress = False
+        self._answer = None

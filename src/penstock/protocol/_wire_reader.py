@@ -116,8 +116,15 @@ Reader = Callable[[Cursor], Any]
 Step = Callable[[Cursor, dict[str, Any]], None]
 
 
-def struct_reader(struct: Struct, version: int, flexible: bool) -> Reader:
-    """A function that reads the struct as the version has it."""
+def struct_reader(struct: Struct, version: int, flexible: bool, *, is_whole: bool = True) -> Reader:
+    """A function that reads the struct as the version has it.
+
+    Args:
+        struct: its fields.
+        version: the version of the message.
+        flexible: whether the version has tagged fields.
+        is_whole: False for the first fields of a struct, which no tagged fields follow.
+    """
     steps: list[Step] = []
     run: list[Field] = []  # neighbours of fixed width, not yet made a step
     tagged: dict[int, tuple[str, Reader]] = {}
@@ -138,7 +145,7 @@ def struct_reader(struct: Struct, version: int, flexible: bool) -> Reader:
             _end_run(run, steps)
             steps.append(_step(field.name, _field_reader(field, version, flexible)))
     _end_run(run, steps)
-    if flexible:
+    if flexible and is_whole:
         steps.append(_tagged_step(tagged))
     cost = _struct_cost(struct, constants)
 
@@ -298,27 +305,40 @@ def _check_null(length: int, nullable: bool) -> None:
 
 
 def _array_reader(element: Primitive | Struct, nullable: bool, version: int, flexible: bool) -> Reader:
-    read_length = _length_reader(None, flexible)
-    smallest = smallest_size(element, version, flexible)
-    read_elements = _elements_reader(element, version, flexible)
+    read_count = count_reader(element, nullable, version, flexible)
+    read_elements = elements_reader(element, version, flexible)
 
     def read(cursor: Cursor) -> list[Any] | None:
-        count = read_length(cursor)
+        count = read_count(cursor)
         if count < 0:
-            _check_null(count, nullable)
             return None
-        if count * smallest > cursor.end - cursor.pos:
-            raise Malformed(f"{count} elements cannot be in {cursor.end - cursor.pos} bytes")
-        if count == 0:
-            return _shared_list(cursor)
-        return read_elements(cursor, count)
+        return read_elements(cursor, count) if count else _shared_list(cursor)
 
     return read
 
 
-def _elements_reader(
+def count_reader(
+    element: Primitive | Struct, nullable: bool, version: int, flexible: bool
+) -> Callable[[Cursor], int]:
+    """A function that reads how many elements a list has; -1 is null."""
+    read_length = _length_reader(None, flexible)
+    smallest = smallest_size(element, version, flexible)
+
+    def read(cursor: Cursor) -> int:
+        count = read_length(cursor)
+        if count < 0:
+            _check_null(count, nullable)
+        elif count * smallest > cursor.end - cursor.pos:
+            raise Malformed(f"{count} elements cannot be in {cursor.end - cursor.pos} bytes")
+        return count
+
+    return read
+
+
+def elements_reader(
     element: Primitive | Struct, version: int, flexible: bool
 ) -> Callable[[Cursor, int], list[Any]]:
+    """A function that reads so many elements of a list."""
     if isinstance(element, Primitive) and element.layout is not None:
         layout, width = element.layout, _struct.calcsize(">" + element.layout)
 

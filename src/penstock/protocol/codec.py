@@ -87,20 +87,25 @@ def _decode(api: ApiSchema, version: int, data: Buffer, *, is_request: bool) -> 
     cursor = Cursor(memoryview(data))
     try:
         body: dict[str, Any] = reader(cursor)
-        if cursor.pos != cursor.end and (is_request or not _is_second_end(api, version, data[cursor.pos :])):
-            raise Malformed(f"{cursor.end - cursor.pos} bytes too many")
+        check_end(api, version, cursor, is_request=is_request)
     except Malformed as error:
-        where = _where(api, version, is_request, error.path)
-        raise ProtocolError(f"cannot decode {where}: {error.reason}") from None
+        raise undecodable(api, version, error, is_request=is_request) from None
     return body
 
 
-def _is_second_end(api: ApiSchema, version: int, rest: Buffer) -> bool:
-    """Whether all that is left of an answer is an empty list of tagged fields, which the answer has had already.
+def undecodable(api: ApiSchema, version: int, error: Malformed, *, is_request: bool = False) -> ProtocolError:
+    """The error for bytes that do not fit the schema."""
+    return ProtocolError(f"cannot decode {_where(api, version, is_request, error.path)}: {error.reason}")
+
+
+def check_end(api: ApiSchema, version: int, cursor: Cursor, *, is_request: bool = False) -> None:
+    """Refuse what follows a body; but an answer may have an empty list of tagged fields once more.
 
     librdkafka's mock cluster ends its Metadata like that, and other clients read it.
     """
-    return api.is_flexible(version) and rest == _NO_TAGS
+    second_end = not is_request and api.is_flexible(version) and cursor.data[cursor.pos :] == _NO_TAGS
+    if cursor.pos != cursor.end and not second_end:
+        raise Malformed(f"{cursor.end - cursor.pos} bytes too many")
 
 
 def _where(api: ApiSchema, version: int, is_request: bool, path: str) -> str:

