@@ -20,7 +20,7 @@ from penstock.producer.batch._queue_cy import PartitionQueue
 from penstock.producer.batch._sealing_cy import Sealer
 from penstock.producer.guarantee.gate import Gate, OpenGate
 from penstock.producer.io._drain_cy import Drainer, ReadyCheck
-from penstock.producer.metadata.cluster import ClusterSnapshot, PartitionInfo, TopicInfo
+from penstock.producer.metadata.cluster import ClusterSnapshot, TopicInfo
 from penstock.producer.send._send_cy import FastPath
 from penstock.producer.send.deferring import DeferredSends
 from penstock.records._batch_cy import BatchWriter
@@ -51,10 +51,10 @@ def cluster(
     return ClusterSnapshot(
         nodes,
         {
-            name: TopicInfo(
+            name: TopicInfo.of(
                 name,
                 bytes(16),
-                tuple(PartitionInfo(name, partition, leader, epoch) for partition, leader in enumerate(led)),
+                ((partition, leader, epoch, ((), (), ())) for partition, leader in enumerate(led)),
             )
             for name, led in topics.items()
         },

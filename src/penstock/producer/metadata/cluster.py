@@ -7,8 +7,11 @@ topics and leaders that belong together.
 
 from __future__ import annotations
 
+from array import array
+from bisect import bisect_left
 from collections.abc import Collection, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from operator import itemgetter
 from typing import Any, NamedTuple
 
 from penstock.errors import (
@@ -42,19 +45,58 @@ class PartitionInfo(NamedTuple):
     offline: tuple[int, ...] = ()
 
 
+_NO_COPIES = ((), (), ())
+_Copies = tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]  # where: all, in sync, offline
+_Row = tuple[int, int, int, _Copies]  # number of a partition, leader id, leader epoch
+
+
 class TopicInfo(NamedTuple):
-    """One topic; its partitions are in ascending order."""
+    """One topic; its partitions are in ascending order.
+
+    They are kept in columns. As objects, a hundred thousand of them make a garbage collection take long.
+    """
 
     name: str
     topic_id: bytes
-    partitions: tuple[PartitionInfo, ...]
+    numbers: array[int]
+    leaders: array[int]
+    epochs: array[int]
+    copies: tuple[_Copies, ...]
 
-    def partition(self, index: int) -> PartitionInfo | None:
-        """The partition with this number, None when it is not known."""
+    @classmethod
+    def of(cls, name: str, topic_id: bytes, rows: Iterable[_Row]) -> TopicInfo:
+        """From the partitions in any order."""
+        numbers, leaders, epochs, copies = zip(*sorted(rows, key=itemgetter(0)), strict=True)
+        return cls(name, topic_id, array("i", numbers), array("i", leaders), array("i", epochs), copies)
+
+    @property
+    def partitions(self) -> tuple[PartitionInfo, ...]:
+        """All partitions."""
+        rows = zip(self.numbers, self.leaders, self.epochs, self.copies, strict=True)
+        return tuple(PartitionInfo(self.name, *row, *copies) for *row, copies in rows)
+
+    def place(self, number: int) -> int:
+        """Where a partition is in the columns, -1 when it is not known."""
         # Kafka numbers partitions without holes, so that position and number agree.
-        if 0 <= index < len(self.partitions) and self.partitions[index].partition == index:
-            return self.partitions[index]
-        return next((info for info in self.partitions if info.partition == index), None)
+        numbers = self.numbers
+        if 0 <= number < len(numbers) and numbers[number] == number:
+            return number
+        at = bisect_left(numbers, number)
+        return at if at < len(numbers) and numbers[at] == number else -1
+
+    def partition(self, number: int) -> PartitionInfo | None:
+        """The partition with this number, None when it is not known."""
+        at = self.place(number)
+        if at < 0:
+            return None
+        return PartitionInfo(self.name, number, self.leaders[at], self.epochs[at], *self.copies[at])
+
+    def led_by(self, number: int, leader_id: int, leader_epoch: int) -> TopicInfo:
+        """The same, with another leader of one partition, which is known."""
+        leaders, epochs = self.leaders[:], self.epochs[:]
+        at = self.place(number)
+        leaders[at], epochs[at] = leader_id, leader_epoch
+        return self._replace(leaders=leaders, epochs=epochs)
 
 
 class LeaderHint(NamedTuple):
@@ -97,8 +139,8 @@ class ClusterSnapshot:
         Epochs are forgotten, so that the next answer counts, whatever it says.
         """
         topics = {
-            name: info._replace(
-                partitions=tuple(PartitionInfo(name, entry.partition) for entry in info.partitions)
+            name: TopicInfo.of(
+                name, info.topic_id, ((number, NO_LEADER, UNKNOWN_EPOCH, _NO_COPIES) for number in info.numbers)
             )
             for name, info in self.topics.items()
         }
@@ -129,15 +171,15 @@ class ClusterSnapshot:
     def partition_count(self, topic: str) -> int | None:
         """How many partitions the topic has, None when it is not known."""
         info = self.topics.get(topic)
-        return None if info is None else len(info.partitions)
+        return None if info is None else len(info.numbers)
 
     def available_partitions(self, topic: str) -> list[int]:
         """The partitions that have a known leader, in ascending order; the list must not be changed."""
         known = self._available.get(topic)
         if known is None:
             info = self.topics.get(topic)
-            entries = () if info is None else info.partitions
-            known = [entry.partition for entry in entries if self.leader_of(entry) is not None]
+            rows = () if info is None else zip(info.numbers, info.leaders, strict=True)
+            known = [number for number, leader in rows if leader >= 0 and leader in self.nodes]
             self._available[topic] = known
         return known
 
@@ -158,24 +200,18 @@ class ClusterSnapshot:
         epoch newer than the known one, and a partition that is known.
         """
         all_nodes = {**self.nodes, **{node.id: node for node in nodes}}
-        changed: dict[str, dict[int, PartitionInfo]] = {}
+        changed: dict[str, TopicInfo] = {}
         for hint in hints:
-            current = self.partition(hint.topic, hint.partition)
-            if current is None or hint.leader_epoch <= current.leader_epoch:
+            topic = changed.get(hint.topic) or self.topics.get(hint.topic)
+            current = None if topic is None else topic.partition(hint.partition)
+            if topic is None or current is None or hint.leader_epoch <= current.leader_epoch:
                 continue
             if hint.leader_id < 0 or hint.leader_id not in all_nodes:
                 continue  # it says that there is a leader without saying where
-            moved = current._replace(leader_id=hint.leader_id, leader_epoch=hint.leader_epoch)
-            changed.setdefault(hint.topic, {})[hint.partition] = moved
+            changed[hint.topic] = topic.led_by(hint.partition, hint.leader_id, hint.leader_epoch)
         if not changed:
             return self
-        topics = dict(self.topics)
-        for name, partitions in changed.items():
-            old = topics[name]
-            topics[name] = old._replace(
-                partitions=tuple(partitions.get(info.partition, info) for info in old.partitions)
-            )
-        return replace(self, nodes=all_nodes, topics=topics)
+        return replace(self, nodes=all_nodes, topics={**self.topics, **changed})
 
 
 class MetadataAnswer(NamedTuple):
@@ -242,11 +278,9 @@ def read_answer(
         topics = {**{name: info for name, info in old.topics.items() if name in kept}, **topics}
         invalid |= old.invalid_topics & kept
         unauthorized |= old.unauthorized_topics & kept
-    snapshot = replace(
-        old.with_brokers(read_nodes(response), response.cluster_id),
-        topics=topics,
-        invalid_topics=frozenset(invalid),
-        unauthorized_topics=frozenset(unauthorized),
+    cluster = old.with_brokers(read_nodes(response), response.cluster_id)
+    snapshot = ClusterSnapshot(
+        cluster.nodes, topics, frozenset(invalid), frozenset(unauthorized), cluster.cluster_id
     )
     return MetadataAnswer(snapshot, frozenset(answered), reader.errors, reader.stale, reader.progress)
 
@@ -257,8 +291,8 @@ class _AnswerReader:
     def __init__(self, old: ClusterSnapshot, reliable_epochs: bool) -> None:
         self._old = old
         self._reliable_epochs = reliable_epochs
-        self._partitions: list[PartitionInfo] = []  # of the topic that is being read
-        self._shared: dict[tuple[int, ...], tuple[int, ...]] = {}  # many partitions have the same replicas
+        self._rows: list[_Row] = []  # of the topic that is being read
+        self._shared: dict[_Copies, _Copies] = {}  # many partitions have the same
         self.topics: dict[str, TopicInfo] = {}
         self.errors: dict[str, BrokerError] = {}
         self.stale = False
@@ -275,44 +309,29 @@ class _AnswerReader:
         # that was not known is not new: the answer before may have come from an older broker, which knows none.
         recreated = NO_TOPIC_ID != topic_id != self._old.topic_id(name) != NO_TOPIC_ID
         known = None if recreated else self._old.topics.get(name)
-        partitions = self._partitions
-        partitions += [self._read_partition(name, row, known) for row in rows]
-        if is_last and partitions:
-            self.topics[name] = TopicInfo(name, topic_id, tuple(sorted(partitions, key=_partition_number)))
-            partitions.clear()
+        self._rows += [self._read_partition(row, known) for row in rows]
+        if is_last and self._rows:
+            info = TopicInfo.of(name, topic_id, self._rows)
+            self.topics[name] = known if known == info else info
+            self._rows.clear()
 
-    def _read_partition(
-        self, topic: str, row: Mapping[str, Any], known_topic: TopicInfo | None
-    ) -> PartitionInfo:
+    def _read_partition(self, row: Mapping[str, Any], known: TopicInfo | None) -> _Row:
         if row["error_code"]:
             self._note_stale(row["error_code"])
         number = row["partition_index"]
         epoch = row["leader_epoch"] if self._reliable_epochs else UNKNOWN_EPOCH
-        known = None if known_topic is None else known_topic.partition(number)
-        if known is None or epoch == UNKNOWN_EPOCH or epoch > known.leader_epoch:
+        at = -1 if known is None else known.place(number)
+        known_epoch = UNKNOWN_EPOCH if known is None or at < 0 else known.epochs[at]
+        if known is not None and at >= 0 and UNKNOWN_EPOCH != epoch < known_epoch:
+            # The broker asked is behind; what we have is newer.
+            return number, known.leaders[at], known_epoch, known.copies[at]
+        if at < 0 or epoch == UNKNOWN_EPOCH or epoch > known_epoch:
             self.progress = True
-        elif epoch < known.leader_epoch:
-            return known  # the broker asked is behind; what we have is newer
-        shared = self._shared
-        replicas, isr = tuple(row["replica_nodes"]), tuple(row["isr_nodes"])
-        offline = tuple(row["offline_replicas"])
-        info = PartitionInfo(
-            topic,
-            number,
-            row["leader_id"],
-            epoch,
-            shared.setdefault(replicas, replicas),
-            shared.setdefault(isr, isr),
-            shared.setdefault(offline, offline),
-        )
-        return known if known is not None and known == info else info  # so that no memory is taken for it
+        copies = tuple(row["replica_nodes"]), tuple(row["isr_nodes"]), tuple(row["offline_replicas"])
+        return number, row["leader_id"], epoch, self._shared.setdefault(copies, copies)
 
     def _note_stale(self, code: int) -> None:
         self.stale = self.stale or issubclass(error_row(code).cls, InvalidMetadataError)
-
-
-def _partition_number(info: PartitionInfo) -> int:
-    return info.partition
 
 
 def addresses(nodes: Sequence[Node], limit: int = 3) -> str:
