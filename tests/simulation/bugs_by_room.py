@@ -310,6 +310,28 @@ def older_leader_believed() -> Changes:
     return around("metadata's module", "read_answer", read)
 
 
+def answer_forgotten_after_a_piece() -> Changes:
+    """Metadata that is not read in one turn is not read on."""
+
+    def take_piece(original: Any, fetcher: Any, *args: Any) -> None:
+        original(fetcher, *args)
+        fetcher._answer = None
+
+    return around("MetadataFetcher", "_take_piece", take_piece)
+
+
+def answer_like_the_last_changes_nothing() -> Changes:
+    """An answer that says what the last one said is not read, although what is known has changed since."""
+
+    def compare(original: Any, metadata: Any, *args: Any) -> Any:
+        last = metadata._last_answer
+        if last is not None:
+            metadata._last_answer = last._replace(read=last.read._replace(snapshot=metadata.snapshot))
+        return original(metadata, *args)
+
+    return around("ProducerMetadata", "_compare_with_last", compare)
+
+
 ALL = (
     byte_written_twice,
     youngest_request_answered,
@@ -337,4 +359,6 @@ ALL = (
     coordinator_kept,
     second_call_begins_anew,
     older_leader_believed,
+    answer_forgotten_after_a_piece,
+    answer_like_the_last_changes_nothing,
 )

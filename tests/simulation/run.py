@@ -266,6 +266,7 @@ class Simulation:
         self.note("a producer is made")
         producer = self._make_producer()
         self.parts = producer._parts
+        self.parts.metadata.piece = stream(self.seed, "pieces").choice((1, 2, 500))
         self.watch = Watch(self, self.parts)
         self._leaders = LeaderWatch(self, self.parts)
         if self.seed % _FORGETFUL == 0:
