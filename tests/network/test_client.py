@@ -540,6 +540,66 @@ def test_metadata_that_cannot_be_used_does_not_stop_the_client(caplog, monkeypat
     assert "could not be used" in caplog.text
 
 
+@pytest.fixture
+def halfway(monkeypatch):
+    """A client that has taken the first of three pieces of an answer. An error in `then` comes with the third."""
+    h = Harness()
+    with_bootstrap(h)
+    h.connect()
+    h.then = None
+    take = h.updater.on_response
+
+    def on_response(*args):
+        yield
+        yield
+        if h.then is not None:
+            raise h.then
+        take(*args)
+
+    monkeypatch.setattr(h.updater, "on_response", on_response)
+    h.updater.due_at = h.now
+    h.poll()
+    h.brokers[0].answer(h.brokers[0].waiting.pop(), metadata_body(*h.nodes))
+    h.poll(10)
+    return h
+
+
+def test_one_piece_of_an_answer_is_taken_in_a_poll_and_requests_go_on(halfway):
+    h, before = halfway, halfway.now
+    assert h.client.is_ready(h.nodes[0], h.now)
+    h.send()
+    h.poll(10)
+    assert not h.updater.answers
+    assert len(h.brokers[0].waiting) == 1
+    h.poll(10)
+    assert len(h.updater.answers) == 1
+    assert h.now == before
+    h.updater.due_at = h.now + 1
+    h.poll(10)
+    assert h.now == before + 1
+
+
+@pytest.mark.parametrize("error", [ProtocolError("cannot decode"), KeyError("brokers")], ids=["bytes", "code"])
+def test_an_error_in_a_later_piece_is_one_of_the_answer(halfway, error):
+    h, halfway.then = halfway, error
+    h.updater.due_at = math.inf
+    h.poll_until(lambda: h.updater.failures)
+    assert isinstance(h.updater.failures[0], ProtocolError)
+    # Bytes that cannot be read end the connection, as those of any other answer.
+    assert h.brokers[0].peers[0].closed_by_client is isinstance(error, ProtocolError)
+    h.updater.due_at = h.now
+    h.poll_until(lambda: h.brokers[0].waiting, timeout=5)
+
+
+def test_a_start_from_the_bootstrap_servers_drops_what_is_left_of_an_answer(halfway):
+    h = halfway
+    h.updater.rebootstrap_wanted = True
+    h.poll()
+    h.updater.in_progress = False
+    h.poll_until(lambda: h.brokers[0].waiting)
+    assert not h.updater.answers
+
+
 # ---- rebootstrap
 
 
