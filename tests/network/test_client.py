@@ -579,7 +579,9 @@ def test_one_piece_of_an_answer_is_taken_in_a_poll_and_requests_go_on(halfway):
     assert h.now == before + 1
 
 
-@pytest.mark.parametrize("error", [ProtocolError("cannot decode"), KeyError("brokers")], ids=["bytes", "code"])
+@pytest.mark.parametrize(
+    "error", [ProtocolError("cannot decode"), KeyError("brokers")], ids=["bytes", "code"]
+)
 def test_an_error_in_a_later_piece_is_one_of_the_answer(halfway, error):
     h, halfway.then = halfway, error
     h.updater.due_at = math.inf

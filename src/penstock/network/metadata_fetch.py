@@ -253,9 +253,7 @@ class MetadataFetcher:
 
     def _pieces(self, response: InFlightRequest) -> Iterator[None]:
         yield from (
-            self._updater.on_response(
-                response.request, response.body, response.version, response.received_at
-            )
+            self._updater.on_response(response.request, response.body, response.version, response.received_at)
             or ()
         )
 

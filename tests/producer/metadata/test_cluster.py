@@ -78,6 +78,10 @@ def test_leader_epochs_decide_what_is_newer(
     assert answer.progress is progress
 
 
+def test_a_topic_that_is_as_it_was_takes_no_new_memory() -> None:
+    assert read(KNOWN, body("t", partition(0))).snapshot.topics["t"] is KNOWN.topics["t"]
+
+
 def test_a_topic_whose_id_was_lost_accepts_any_epoch() -> None:
     """Requirement 88."""
     gone = read(KNOWN, body("t", error=3)).snapshot

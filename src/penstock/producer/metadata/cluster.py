@@ -73,7 +73,9 @@ class TopicInfo(NamedTuple):
     def partitions(self) -> tuple[PartitionInfo, ...]:
         """All partitions."""
         rows = zip(self.numbers, self.leaders, self.epochs, self.copies, strict=True)
-        return tuple(PartitionInfo(self.name, *row, *copies) for *row, copies in rows)
+        return tuple(
+            PartitionInfo(self.name, number, leader, epoch, *copies) for number, leader, epoch, copies in rows
+        )
 
     def place(self, number: int) -> int:
         """Where a partition is in the columns, -1 when it is not known."""
@@ -97,6 +99,12 @@ class TopicInfo(NamedTuple):
         at = self.place(number)
         leaders[at], epochs[at] = leader_id, leader_epoch
         return self._replace(leaders=leaders, epochs=epochs)
+
+    def led_by_nobody(self) -> TopicInfo:
+        """How many partitions it has, and no more."""
+        count = len(self.numbers)
+        nobody, unknown = array("i", (NO_LEADER,)) * count, array("i", (UNKNOWN_EPOCH,)) * count
+        return self._replace(leaders=nobody, epochs=unknown, copies=(_NO_COPIES,) * count)
 
 
 class LeaderHint(NamedTuple):
@@ -138,12 +146,7 @@ class ClusterSnapshot:
 
         Epochs are forgotten, so that the next answer counts, whatever it says.
         """
-        topics = {
-            name: TopicInfo.of(
-                name, info.topic_id, ((number, NO_LEADER, UNKNOWN_EPOCH, _NO_COPIES) for number in info.numbers)
-            )
-            for name, info in self.topics.items()
-        }
+        topics = {name: info.led_by_nobody() for name, info in self.topics.items()}
         return ClusterSnapshot({node.id: node for node in nodes}, topics, self.invalid_topics)
 
     def with_brokers(self, nodes: Mapping[int, Node], cluster_id: str | None) -> ClusterSnapshot:

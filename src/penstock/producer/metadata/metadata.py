@@ -157,7 +157,8 @@ class ProducerMetadata:
         self._closed = False
         # Owned by the I/O thread.
         self._last_answer: _LastAnswer | None = None
-        self._late_hints: list[tuple[LeaderHint, Sequence[Node]]] | None = None  # rule 6; None: no answer is read
+        # Rule 6; None while no answer is read.
+        self._late_hints: list[tuple[LeaderHint, Sequence[Node]]] | None = None
         self._listeners: list[Callable[[ClusterSnapshot], None]] = []
         self._refusal_listeners: list[Callable[[AuthenticationError], None]] = []
         self._attempt_started: float | None = None  # since when an answer is overdue
@@ -332,7 +333,7 @@ class ProducerMetadata:
             wanted = self._topics.all()
         if body.brokers:
             self._attempt_started = None
-        answer = self._compare_with_last(update, body, wanted)
+        answer = self._compare_with_last(body, wanted)
         if answer is None:
             answer = yield from self._read(update, body, wanted)
             if self._in_progress is not update:
@@ -352,7 +353,8 @@ class ProducerMetadata:
     ) -> Generator[None, None, MetadataAnswer]:
         """Read an answer in pieces, and keep what other answers say of leaders meanwhile."""
         old = self.snapshot
-        self._late_hints = late = []
+        late: list[tuple[LeaderHint, Sequence[Node]]] = []
+        self._late_hints = late
         try:
             answer = yield from read_answer(old, response, wanted, partial=update.partial, most=self.piece)
         finally:
@@ -363,12 +365,10 @@ class ProducerMetadata:
                 snapshot = snapshot.with_leaders((hint,), nodes)
         return answer._replace(snapshot=snapshot)
 
-    def _compare_with_last(
-        self, update: _Update, response: MetadataResponse, wanted: frozenset[str]
-    ) -> MetadataAnswer | None:
+    def _compare_with_last(self, response: MetadataResponse, wanted: frozenset[str]) -> MetadataAnswer | None:
         """What the response comes to, if it says what the last one said; None if it must be read."""
         last = self._last_answer
-        if last is None or last.read.snapshot is not self.snapshot or update.partial or wanted != last.wanted:
+        if last is None or last.read.snapshot is not self.snapshot or last.wanted != wanted:
             return None
         if not response.brokers or not response.has_topics_of(last.response):
             return None
