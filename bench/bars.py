@@ -3,7 +3,8 @@
 
 A figure is named by case, contender and measure. `rate` is records per second, more is better. Of all others less is
 better: `us` and `cpu_us` are microseconds and microseconds of CPU per record, `p50` and `p99` milliseconds, `above_mb`
-megabytes, `extra` what a way to send costs beyond `send` of bytes and the user's function, in units of that `send`.
+megabytes, `cpu_ms` and `turn_ms` milliseconds of CPU: of all turns of the I/O thread together, and of the longest,
+`extra` what a way to send costs beyond `send` of bytes and the user's function, in units of that `send`.
 """
 
 from __future__ import annotations
@@ -156,6 +157,17 @@ def _scale() -> list[Bar]:
     ]
 
 
+def _metadata(topics: int) -> list[Bar]:
+    """A Metadata response of 100,000 partitions. There is no aim beyond these bars."""
+    first, same, new = ((f"metadata-{topics}-{case}", "penstock") for case in ("first", "same", "new"))
+    where = f"100,000 partitions of {topics:,} topics"
+    return [
+        Bar(f"Metadata of {where}, the same again / the first", same, (first,), "cpu_ms", 0.05, 0.05),
+        Bar(f"longest turn, first Metadata of {where}", first, (), "turn_ms", 50.0, 50.0, "ms"),
+        Bar(f"longest turn, new Metadata of {where}", new, (), "turn_ms", 50.0, 50.0, "ms"),
+    ]
+
+
 _TLS_PEERS = tuple(("tls-latency-1000", peer) for peer in ("confluent", "java"))
 
 BARS = [
@@ -295,6 +307,7 @@ BARS = [
         100.0,
         "MB",
     ),
+    *(bar for topics in (10, 1_000) for bar in _metadata(topics)),
     # There is no aim beyond these; the study says how much of a difference is noise.
     *(
         Bar(

@@ -17,6 +17,7 @@ from bench.figures import judge, ratios, rows
 from bench.model import BenchError, Results, Run
 from bench.runner import run_groups
 from bench.studies.memory import CASES as MEMORY_CASES
+from bench.studies.metadata import FIRST, NEW, SAME, TOPICS
 from bench.studies.spark import COLD, RACE, WARM
 from bench.studies.tracing import CASES as TRACED
 from bench.studies.tracing import INJECT, PENSTOCK
@@ -83,6 +84,8 @@ def test_a_bar_speaks_of_runs_that_are_made(bar: Bar) -> None:
         elif case.startswith("usage-"):
             assert case.removeprefix("usage-") in {*WAYS, "migrated"}
             assert contender in {OURS, BASE, CONFLUENT}
+        elif case.startswith("metadata-"):
+            assert case in {f"metadata-{topics}-{which}" for topics in TOPICS for which in (FIRST, SAME, NEW)}
         elif case.startswith("tracing-"):
             assert case.removeprefix("tracing-") in TRACED
             assert contender in (PENSTOCK, INJECT)

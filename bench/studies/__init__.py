@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Measurements that are no race between contenders: ways to send, memory, Spark, instructions, tracing, watching, and a
-hundred million records."""
+"""Measurements that are no race between contenders: ways to send, memory, Spark, instructions, metadata, tracing,
+watching, and a hundred million records."""
 
 from __future__ import annotations
 
@@ -80,9 +80,10 @@ def all_studies() -> list[Study]:
     from bench.studies.endurance import Endurance
     from bench.studies.instructions import Instructions
     from bench.studies.memory import Memory
+    from bench.studies.metadata import Metadata
     from bench.studies.spark import Spark
     from bench.studies.tracing import Tracing
     from bench.studies.usage import Usage
     from bench.studies.watching import Watching
 
-    return [Usage(), Memory(), Spark(), Instructions(), Tracing(), Watching(), Endurance()]
+    return [Usage(), Memory(), Spark(), Instructions(), Metadata(), Tracing(), Watching(), Endurance()]
