@@ -8,8 +8,7 @@ from typing import Any
 from penstock.producer.metadata.metadata import ProducerMetadata
 from penstock.protocol.codec import encode_response_body
 from penstock.protocol.messages import METADATA
-from penstock.protocol.metadata_pieces import MetadataResponse
-from penstock.protocol.requests import Request
+from penstock.protocol.requests import MetadataResponse, Request
 
 
 def arrived(body: dict[str, Any], version: int = 13) -> MetadataResponse:

@@ -12,7 +12,7 @@ from protocol.random_bodies import random_body
 from penstock.errors import ProtocolError
 from penstock.protocol.codec import decode_response_body, encode_response_body
 from penstock.protocol.messages import METADATA
-from penstock.protocol.metadata_pieces import MetadataResponse
+from penstock.protocol.requests import MetadataResponse
 
 VERSIONS = range(METADATA.min_version, METADATA.max_version + 1)
 

@@ -13,7 +13,7 @@ from producer.fakes_metadata import arrived, hand_over
 from penstock.errors import ProtocolError, UnknownTopicOrPartitionError
 from penstock.producer.metadata.cluster import ClusterSnapshot
 from penstock.producer.metadata.metadata import MetadataSettings, ProducerMetadata
-from penstock.protocol.metadata_pieces import MetadataResponse
+from penstock.protocol.requests import MetadataResponse
 from penstock.types import Node
 
 BOOTSTRAP = Node(-1, "boot", 9092)

@@ -22,7 +22,7 @@ from penstock.errors import (
     broker_error,
     error_row,
 )
-from penstock.protocol.metadata_pieces import MetadataResponse
+from penstock.protocol.requests import MetadataResponse
 from penstock.types import Node
 
 NO_TOPIC_ID = bytes(16)  # what brokers before Metadata version 10, and errors, have in place of an id

@@ -53,9 +53,7 @@ from penstock.producer.metadata.cluster import (
 from penstock.producer.metadata.schedule import RefreshSchedule
 from penstock.producer.metadata.topics import TopicsInUse, TopicWaiters, end_tickets, refusal
 from penstock.producer.metadata.troubles import MetadataTroubles
-from penstock.protocol.messages import METADATA
-from penstock.protocol.metadata_pieces import MetadataRequest, MetadataResponse
-from penstock.protocol.requests import Request
+from penstock.protocol.requests import MetadataRequest, MetadataResponse, Request
 from penstock.types import Node
 
 __all__ = [
@@ -305,8 +303,7 @@ class ProducerMetadata:
                 self._troubles.forget_topic(topic)
             partial = self._topics.has_new and not self._schedule.full_update_wanted(now)
             topics = self._topics.new if partial else self._topics.all()
-            names = [{"name": topic} for topic in sorted(topics)]
-            request = MetadataRequest.of(METADATA, {"topics": names, "allow_auto_topic_creation": True})
+            request = MetadataRequest(sorted(topics))
             self._in_progress = _Update(request, topics, partial)
             self._schedule.on_asked()
             in_use = self._topics.all()
