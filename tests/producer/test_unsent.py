@@ -8,6 +8,7 @@ nothing can be sent to broker 1.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -73,7 +74,12 @@ def request(rig: ClusterRig, patch: pytest.MonkeyPatch) -> Undo:
         "topic_id",
         lambda known, topic: wrong[0] if wrong and topic == "bad" else topic_id(known, topic),
     )
-    return wrong.clear
+
+    def undo() -> None:
+        wrong.clear()
+        rig.parts.metadata.snapshot = replace(rig.parts.metadata.snapshot)  # what was looked up in it is kept
+
+    return undo
 
 
 WAYS = {

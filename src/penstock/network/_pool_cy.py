@@ -566,7 +566,7 @@ class ConnectionPool:
 
 def throttle_seconds(api: ApiSchema, version: int, body: Any) -> float:
     """How long this client must not send to the node that gave that answer."""
-    # The hand-written Produce answer is an object; all others are dicts.
+    # Answers to Produce and to the Metadata request of a producer are objects; all others are dicts.
     told_ms = body.get("throttle_time_ms", 0) if isinstance(body, dict) else getattr(body, "throttle_ms", 0)
     return float(told_ms) / 1000 if told_ms and api.client_throttles(version) else 0.0
 
