@@ -303,9 +303,9 @@ def second_call_begins_anew() -> Changes:
 def older_leader_believed() -> Changes:
     """The answer of a broker that is behind replaces what is newer."""
 
-    def read(original: Any, old: Any, *args: Any, partial: bool) -> Any:
+    def read(original: Any, old: Any, *args: Any, partial: bool, most: int) -> Any:
         known = old if partial else old.without_brokers(old.nodes.values())
-        return original(known, *args, partial=partial)
+        return original(known, *args, partial=partial, most=most)
 
     return around("metadata's module", "read_answer", read)
 
