@@ -20,7 +20,7 @@ from penstock.producer.batch._queue_cy import PartitionQueue
 from penstock.producer.batch._sealing_cy import Sealer
 from penstock.producer.guarantee.gate import Gate, OpenGate
 from penstock.producer.io._drain_cy import Drainer, ReadyCheck
-from penstock.producer.metadata.cluster import ClusterSnapshot, TopicInfo
+from penstock.producer.metadata.cluster import NO_COPIES, ClusterSnapshot, TopicInfo
 from penstock.producer.send._send_cy import FastPath
 from penstock.producer.send.deferring import DeferredSends
 from penstock.records._batch_cy import BatchWriter
@@ -52,9 +52,7 @@ def cluster(
         nodes,
         {
             name: TopicInfo.of(
-                name,
-                bytes(16),
-                ((partition, leader, epoch, ((), (), ())) for partition, leader in enumerate(led)),
+                name, bytes(16), range(len(led)), led, [epoch] * len(led), [NO_COPIES] * len(led)
             )
             for name, led in topics.items()
         },

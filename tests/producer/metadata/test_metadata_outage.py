@@ -10,7 +10,7 @@ import pytest
 from producer.fakes_metadata import hand_over
 
 from penstock.errors import broker_error
-from penstock.producer.metadata.cluster import ClusterSnapshot, TopicInfo
+from penstock.producer.metadata.cluster import NO_COPIES, ClusterSnapshot, TopicInfo
 from penstock.producer.metadata.metadata import MetadataSettings, ProducerMetadata
 from penstock.types import Node
 
@@ -65,7 +65,7 @@ def test_topics_are_forgotten_when_a_broker_demands_to_start_again(metadata: Pro
 
 
 def test_no_leader_is_no_bootstrap_server() -> None:
-    leaderless = TopicInfo.of("orders", TOPIC_ID, [(0, -1, 7, ((), (), ()))])
+    leaderless = TopicInfo.of("orders", TOPIC_ID, [0], [-1], [7], [NO_COPIES])
     snapshot = ClusterSnapshot({node.id: node for node in BOOTSTRAP}, {"orders": leaderless})
     assert snapshot.leader("orders", 0) is None
     assert snapshot.available_partitions("orders") == []

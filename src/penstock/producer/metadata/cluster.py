@@ -11,8 +11,9 @@ from array import array
 from bisect import bisect_left
 from collections.abc import Collection, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from operator import itemgetter
-from typing import Any, NamedTuple
+from itertools import islice
+from operator import lt
+from typing import Any, Final, NamedTuple
 
 from penstock.errors import (
     BrokerError,
@@ -45,9 +46,8 @@ class PartitionInfo(NamedTuple):
     offline: tuple[int, ...] = ()
 
 
-_NO_COPIES = ((), (), ())
 _Copies = tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]  # where: all, in sync, offline
-_Row = tuple[int, int, int, _Copies]  # number of a partition, leader id, leader epoch
+NO_COPIES: Final[_Copies] = ((), (), ())
 
 
 class TopicInfo(NamedTuple):
@@ -64,10 +64,23 @@ class TopicInfo(NamedTuple):
     copies: tuple[_Copies, ...]
 
     @classmethod
-    def of(cls, name: str, topic_id: bytes, rows: Iterable[_Row]) -> TopicInfo:
+    def of(
+        cls,
+        name: str,
+        topic_id: bytes,
+        numbers: Sequence[int],
+        leaders: Sequence[int],
+        epochs: Sequence[int],
+        copies: Sequence[_Copies],
+    ) -> TopicInfo:
         """From the partitions in any order."""
-        numbers, leaders, epochs, copies = zip(*sorted(rows, key=itemgetter(0)), strict=True)
-        return cls(name, topic_id, array("i", numbers), array("i", leaders), array("i", epochs), copies)
+        if not all(map(lt, numbers, islice(numbers, 1, None))):
+            order = sorted(range(len(numbers)), key=numbers.__getitem__)
+            numbers, leaders, epochs = ([column[at] for at in order] for column in (numbers, leaders, epochs))
+            copies = [copies[at] for at in order]
+        return cls(
+            name, topic_id, array("i", numbers), array("i", leaders), array("i", epochs), tuple(copies)
+        )
 
     @property
     def partitions(self) -> tuple[PartitionInfo, ...]:
@@ -104,7 +117,7 @@ class TopicInfo(NamedTuple):
         """How many partitions it has, and no more."""
         count = len(self.numbers)
         nobody, unknown = array("i", (NO_LEADER,)) * count, array("i", (UNKNOWN_EPOCH,)) * count
-        return self._replace(leaders=nobody, epochs=unknown, copies=(_NO_COPIES,) * count)
+        return self._replace(leaders=nobody, epochs=unknown, copies=(NO_COPIES,) * count)
 
 
 class LeaderHint(NamedTuple):
@@ -288,13 +301,22 @@ def read_answer(
     return MetadataAnswer(snapshot, frozenset(answered), reader.errors, reader.stale, reader.progress)
 
 
+class _Columns(NamedTuple):
+    """Partitions of one topic, as in TopicInfo."""
+
+    numbers: list[int]
+    leaders: list[int]
+    epochs: list[int]
+    copies: list[_Copies]
+
+
 class _AnswerReader:
     """Gathers what the topics of one answer say."""
 
     def __init__(self, old: ClusterSnapshot, reliable_epochs: bool) -> None:
         self._old = old
         self._reliable_epochs = reliable_epochs
-        self._rows: list[_Row] = []  # of the topic that is being read
+        self._topic = _Columns([], [], [], [])  # the topic that is being read
         self._shared: dict[_Copies, _Copies] = {}  # many partitions have the same
         self.topics: dict[str, TopicInfo] = {}
         self.errors: dict[str, BrokerError] = {}
@@ -312,26 +334,30 @@ class _AnswerReader:
         # that was not known is not new: the answer before may have come from an older broker, which knows none.
         recreated = NO_TOPIC_ID != topic_id != self._old.topic_id(name) != NO_TOPIC_ID
         known = None if recreated else self._old.topics.get(name)
-        self._rows += [self._read_partition(row, known) for row in rows]
-        if is_last and self._rows:
-            info = TopicInfo.of(name, topic_id, self._rows)
+        for row in rows:
+            self._read_partition(row, known)
+        if is_last and self._topic.numbers:
+            info = TopicInfo.of(name, topic_id, *self._topic)
             self.topics[name] = known if known == info else info
-            self._rows.clear()
+            self._topic = _Columns([], [], [], [])
 
-    def _read_partition(self, row: Mapping[str, Any], known: TopicInfo | None) -> _Row:
+    def _read_partition(self, row: Mapping[str, Any], known: TopicInfo | None) -> None:
         if row["error_code"]:
             self._note_stale(row["error_code"])
-        number = row["partition_index"]
+        number, leader = row["partition_index"], row["leader_id"]
+        copies = tuple(row["replica_nodes"]), tuple(row["isr_nodes"]), tuple(row["offline_replicas"])
         epoch = row["leader_epoch"] if self._reliable_epochs else UNKNOWN_EPOCH
         at = -1 if known is None else known.place(number)
-        known_epoch = UNKNOWN_EPOCH if known is None or at < 0 else known.epochs[at]
-        if known is not None and at >= 0 and UNKNOWN_EPOCH != epoch < known_epoch:
-            # The broker asked is behind; what we have is newer.
-            return number, known.leaders[at], known_epoch, known.copies[at]
-        if at < 0 or epoch == UNKNOWN_EPOCH or epoch > known_epoch:
+        if known is None or at < 0 or epoch == UNKNOWN_EPOCH or epoch > known.epochs[at]:
             self.progress = True
-        copies = tuple(row["replica_nodes"]), tuple(row["isr_nodes"]), tuple(row["offline_replicas"])
-        return number, row["leader_id"], epoch, self._shared.setdefault(copies, copies)
+        elif epoch < known.epochs[at]:
+            # The broker asked is behind; what we have is newer.
+            leader, epoch, copies = known.leaders[at], known.epochs[at], known.copies[at]
+        topic = self._topic
+        topic.numbers.append(number)
+        topic.leaders.append(leader)
+        topic.epochs.append(epoch)
+        topic.copies.append(self._shared.setdefault(copies, copies))
 
     def _note_stale(self, code: int) -> None:
         self.stale = self.stale or issubclass(error_row(code).cls, InvalidMetadataError)
