@@ -11,7 +11,7 @@ from fix_impl import as_bytes
 from hypothesis import strategies as st
 
 from penstock.records.compression import Codec, codec
-from penstock.records.format import HEADER_SIZE, TRANSACTIONAL_BIT
+from penstock.records.format import HEADER_SIZE, TRANSACTIONAL_BIT, estimate_record_size
 from penstock.records.reader import Record
 from penstock.types import Header
 
@@ -32,13 +32,23 @@ def golden_records(case: dict[str, Any]) -> list[Record]:
     ]
 
 
-def fill(module: ModuleType, records: Sequence[Record], *, capacity: int = 200_000) -> Any:
-    """A writer that holds these records."""
-    writer = module.BatchWriter(bytearray(capacity), capacity)
+def fill(
+    module: ModuleType, records: Sequence[Record], *, capacity: int = 200_000, in_chunks: bool = False
+) -> Any:
+    """A writer that holds these records, perhaps nearly each in a chunk of its own."""
+    writer = module.BatchWriter(bytearray(_bound(records[0]) if in_chunks else capacity), capacity)
     for record in records:
-        size = writer.append(record.timestamp, record.key, record.value, record.headers)
+        size = writer.append(*record[1:])
+        if size == module.NEEDS_SEGMENT:
+            writer.grow(bytearray(_bound(record)))
+            size = writer.append(*record[1:])
         assert size > 0
     return writer
+
+
+def _bound(record: Record) -> int:
+    sizes = (None if part is None else len(part) for part in record[2:4])
+    return estimate_record_size(*sizes, record.headers)
 
 
 def seal(
@@ -48,14 +58,15 @@ def seal(
     compressed = None
     if chosen.id:
         compressed = bytearray(HEADER_SIZE) + chosen.compress(writer.raw_records())
-    return bytes(writer.seal(attributes | chosen.id, *ids, compressed=compressed))
+    sealed = writer.seal(attributes | chosen.id, *ids, compressed=compressed)
+    return b"".join(sealed) if isinstance(sealed, list) else bytes(sealed)
 
 
-def golden_batch(module: ModuleType, case: dict[str, Any]) -> bytes:
+def golden_batch(module: ModuleType, case: dict[str, Any], *, in_chunks: bool = False) -> bytes:
     """The batch that our writer makes of a golden case's inputs."""
     ids = (case["producer_id"], case["producer_epoch"], case["base_sequence"])
     attributes = TRANSACTIONAL_BIT if case["is_transactional"] else 0
-    writer = fill(module, golden_records(case))
+    writer = fill(module, golden_records(case), in_chunks=in_chunks)
     return seal(writer, codec(case["codec"], case.get("level")), ids, attributes=attributes)
 
 

@@ -289,8 +289,7 @@ def _error(ticket: Ticket[Any]) -> BaseException | None:
 
 def records(batch: Batch) -> list[Record]:
     """The records of a sealed batch."""
-    assert batch.wire is not None
-    [sealed] = read_batches(bytes(batch.wire))
+    [sealed] = read_batches(bytes(batch.sealed_bytes()))
     return sealed.records()
 
 

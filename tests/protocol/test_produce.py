@@ -34,7 +34,7 @@ def batch(*, size: int = 100, magic: int = 2, codec: int = 0, fill: int = 7) -> 
 
 
 def one(
-    records: bytes, topic: str = "orders", topic_id: bytes = NO_ID, partition: int = 0
+    records: Any, topic: str = "orders", topic_id: bytes = NO_ID, partition: int = 0
 ) -> list[PartitionBatch]:
     return [PartitionBatch(topic, topic_id, partition, records)]
 
@@ -108,6 +108,17 @@ def test_golden_requests_are_written_byte_for_byte(case: GoldenCase) -> None:
         case.body["acks"], case.body["timeout_ms"], batches, case.body["transactional_id"]
     )
     assert b"".join(request.encode(case.version)) == case.data[case.header_size :]
+
+
+@pytest.mark.parametrize("version", [3, 9, 13])
+def test_a_batch_in_several_pieces_is_written_as_in_one(version: int) -> None:
+    whole = batch(size=500)
+    pieces = [memoryview(whole)[:61], memoryview(whole)[61:90], memoryview(whole)[90:]]
+    buffers = ProduceRequest(1, 1, one(pieces, topic_id=ORDERS_ID)).encode(version)
+    assert [buffer for buffer in buffers if any(buffer is each for each in pieces)] == pieces
+    assert b"".join(buffers) == b"".join(ProduceRequest(1, 1, one(whole, topic_id=ORDERS_ID)).encode(version))
+    with pytest.raises(ValueError, match="cut off: 90 of 500 bytes"):
+        ProduceRequest(1, 1, one(pieces[:2]))
 
 
 @pytest.mark.parametrize("version", [3, 9, 13])

@@ -106,7 +106,10 @@ def is_compiled() -> bool:
 @cython.final
 @cython.cclass
 class PartitionBatch:
-    """One sealed batch, or a message set, and where it goes; `topic_id` is 16 zero bytes while it is not known."""
+    """One sealed batch, or a message set, and where it goes; `topic_id` is 16 zero bytes while it is not known.
+
+    The records of a batch may be a list of pieces, the first of which has its header.
+    """
 
     def __init__(self, topic: str, topic_id: bytes, partition: cython.int, records: Any) -> None:
         self.topic = topic
@@ -259,7 +262,10 @@ class ProduceRequest:
                 at = put_big_endian(piece, at, index, 4)
                 at = put_uvarint(piece, at, cython.cast(cython.Py_ssize_t, batch[1]) + 1)
                 buffers.append(PyBytes_FromStringAndSize(cython.cast(cython.p_char, piece), at))
-                buffers.append(batch[0])
+                if isinstance(batch[0], list):
+                    buffers += batch[0]
+                else:
+                    buffers.append(batch[0])
                 at = put_uvarint(piece, 0, 0)  # no tagged fields in the partition
             at = put_uvarint(piece, at, 0)  # nor in the topic
         at = put_uvarint(piece, at, 0)  # nor in the request
@@ -379,6 +385,11 @@ def _checked(batch: PartitionBatch) -> cython.longlong:
     codec: cython.int = 0
     length: cython.longlong = 0
     records: Any = batch.records
+    behind: cython.Py_ssize_t = 0  # bytes in further pieces
+    if isinstance(records, list):
+        for piece in records[1:]:
+            behind += len(piece)
+        records = records[0]
     if cython.compiled:
         view = cython.declare(cython.Py_buffer)
         PyObject_GetBuffer(records, cython.address(view), PyBUF_SIMPLE)
@@ -402,6 +413,7 @@ def _checked(batch: PartitionBatch) -> cython.longlong:
         return size << _CHECKED_BITS | magic << _CODEC_BITS | codec
     if size < HEADER_SIZE:
         raise ValueError(f"no record batch for {_where(batch)}: {size} bytes")
+    size += behind
     if magic != MAGIC:
         raise ValueError(f"the batch for {_where(batch)} has magic {magic}, not 0, 1 or {MAGIC}")
     if length < size:

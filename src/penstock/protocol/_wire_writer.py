@@ -42,9 +42,10 @@ class Output:
 
     def refer(self, buffer: Buffer) -> None:
         """Put a buffer into the output without copying it."""
-        self._finished.append(self.tail)
+        if self.tail:
+            self._finished.append(self.tail)
+            self.tail = bytearray()
         self._finished.append(buffer)
-        self.tail = bytearray()
 
     def buffers(self) -> list[Buffer]:
         """What was written, in order."""
@@ -207,14 +208,16 @@ def _bytes_writer(kind: Primitive, nullable: bool, flexible: bool) -> Writer:
         if value is None:
             write_length(out, -1)
             return
-        if not isinstance(value, bytes | bytearray | memoryview):
-            raise Unencodable(f"bytes expected, not {type(value).__name__}")
-        size = byte_length(value)
-        write_length(out, size)
-        if is_referred:
-            out.refer(value)
-        else:
-            out.tail += value
+        pieces = value if is_referred and isinstance(value, list) else (value,)
+        for piece in pieces:
+            if not isinstance(piece, bytes | bytearray | memoryview):
+                raise Unencodable(f"bytes expected, not {type(piece).__name__}")
+        write_length(out, sum(map(byte_length, pieces)))
+        for piece in pieces:
+            if is_referred:
+                out.refer(piece)
+            else:
+                out.tail += piece
 
     return write
 

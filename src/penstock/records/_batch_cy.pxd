@@ -9,6 +9,7 @@ cdef class BatchWriter:
     cdef readonly list segments
     cdef readonly Py_ssize_t limit
     cdef readonly double ratio
+    cdef readonly Py_ssize_t held
     cdef readonly Py_ssize_t count
     cdef readonly Py_ssize_t raw_size
     cdef readonly long long base_timestamp
@@ -22,7 +23,6 @@ cdef class BatchWriter:
     cdef Py_ssize_t _end
 
     # noexcept: they touch nothing that can fail, and to ask for an error costs as much as they do.
-    cdef void _enter(self, bytearray buffer, Py_ssize_t at) noexcept
     cpdef Py_ssize_t estimated_size(self) noexcept
     cpdef bint is_full(self) noexcept
     cdef Py_ssize_t room(self) noexcept nogil
@@ -35,7 +35,7 @@ cdef class BatchWriter:
         Py_ssize_t max_record_size,
     ) noexcept nogil
     cpdef Py_ssize_t append(self, long long timestamp, bytes key, bytes value, headers) except? -3
-    cpdef memoryview seal(
+    cpdef seal(
         self,
         long long attributes,
         producer_id=?,
@@ -43,6 +43,13 @@ cdef class BatchWriter:
         long long base_sequence=?,
         compressed=?,
     )
+    cdef list _pieces(self)
     cdef _write_header(
-        self, batch, int attributes, long long producer_id, int producer_epoch, int base_sequence
+        self,
+        list pieces,
+        long long size,
+        int attributes,
+        long long producer_id,
+        int producer_epoch,
+        int base_sequence,
     )

@@ -2,9 +2,8 @@
 # cython: boundscheck=False, wraparound=False, initializedcheck=False
 """Writes the records of one batch, format v2, into memory that the caller owns. Compiled if possible.
 
-A batch is filled in segments (one, unless its topic is compressed: then it may grow by further ones). The first 61
-bytes of the first segment stay free for the header, which `seal` writes last, so that the whole batch is one piece of
-memory from the first byte to the last and is sent from where it is.
+A batch is filled in segments: it begins in one, and grows by further ones. The first 61 bytes of the first segment stay
+free for the header, which `seal` writes last, so that the batch is sent from where it is.
 
 Rules:
 1. A record never crosses from one segment into the next.
@@ -26,6 +25,7 @@ except ModuleNotFoundError:
 
 if cython.compiled:
     from cython.cimports.cpython.buffer import (
+        PyBUF_SIMPLE,
         PyBUF_WRITABLE,
         PyBuffer_Release,
         PyObject_GetBuffer,
@@ -81,7 +81,7 @@ if not cython.compiled:
     NO_ROOM = -1  # the batch is full: it must be closed
     NEEDS_SEGMENT = (
         -2
-    )  # the batch is not full by its estimate, but its segment is: `grow`, or close the batch
+    )  # the batch is not full by its estimate, but its segment is: `grow`
 
 # Bytes: what the length field can say, which does not count those before its end. A C variable when compiled.
 _LARGEST = cython.declare(cython.longlong, cython.cast(cython.longlong, 0x7FFFFFFF) + LENGTH_PREFIX_SIZE)
@@ -102,7 +102,7 @@ class BatchWriter:
         raw_size: bytes of those records, the header included, before compression.
         base_timestamp: of the first record; max_timestamp: the largest; both -1 while there is none.
         max_record_size: bytes of the largest record.
-        segments: the memory, in order.
+        segments: the memory, in order; `held`, its bytes.
 
     Args:
         buffer: the first segment, at least 61 bytes and the first record long.
@@ -114,6 +114,7 @@ class BatchWriter:
         if len(buffer) < HEADER_SIZE:
             raise ValueError(f"a batch needs at least {HEADER_SIZE} bytes, not {len(buffer)}")
         self.segments = [buffer]
+        self.held = len(buffer)
         self.limit = limit
         self.ratio = ratio
         self.count = 0
@@ -123,15 +124,9 @@ class BatchWriter:
         self.max_record_size = 0
         self.sealed = False
         self._used: list[int] = []  # bytes, of the segments before the last
-        self._enter(buffer, HEADER_SIZE)
-
-    def _enter(self, buffer: bytearray, at: cython.Py_ssize_t) -> None:
         # The writer holds the segment in `segments` and never resizes it, so the pointer stays good.
-        if cython.compiled:
-            self.memory = cython.cast(cython.p_uchar, PyByteArray_AS_STRING(buffer))
-        else:
-            self.memory = memoryview(buffer)  # a slice of the bytearray itself would be set by way of a copy
-        self.at = at
+        self.memory = _memory_of(buffer)
+        self.at = HEADER_SIZE
         self._end = len(buffer)
 
     def estimated_size(self) -> cython.Py_ssize_t:
@@ -230,7 +225,7 @@ class BatchWriter:
             return NO_ROOM
         at: cython.Py_ssize_t = self.at
         if at + size > self._end:
-            return NEEDS_SEGMENT if count and self.ratio != 1.0 else NO_ROOM
+            return NEEDS_SEGMENT if count else NO_ROOM
 
         memory: cython.p_uchar = self.memory
         if cython.compiled:
@@ -267,19 +262,28 @@ class BatchWriter:
 
     def grow(self, buffer: bytearray) -> None:
         """Go on in a further segment."""
-        self._used.append(self.at)
-        self.segments.append(buffer)
-        self._enter(buffer, 0)
+        # Calls first: Ctrl-C comes after calls, and would find half of the rest done.
+        memory: cython.p_uchar = _memory_of(buffer)
+        size: cython.Py_ssize_t = len(buffer)
+        self._used += [self.at]
+        self.segments += [buffer]
+        self.held += size
+        self.memory = memory
+        self.at = 0
+        self._end = size
 
     def raw_records(self) -> bytes | memoryview:
         """The records section before compression, as one piece."""
-        first: memoryview = memoryview(self.segments[0])
-        if len(self.segments) == 1:
-            return first[HEADER_SIZE : self.at]
-        used: list = [*self._used, self.at]
-        pieces: list = [memoryview(segment)[:end] for segment, end in zip(self.segments, used, strict=True)]
+        pieces: list = self._pieces()
         pieces[0] = pieces[0][HEADER_SIZE:]
-        return b"".join(pieces)
+        return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+
+    def _pieces(self) -> list:
+        """The segments as far as they are filled."""
+        if len(self.segments) == 1:
+            return [memoryview(self.segments[0])[: self.at]]
+        used: list = [*self._used, self.at]
+        return [memoryview(segment)[:end] for segment, end in zip(self.segments, used, strict=True) if end]
 
     def seal(
         self,
@@ -288,39 +292,41 @@ class BatchWriter:
         producer_epoch: cython.longlong = -1,
         base_sequence: cython.longlong = -1,
         compressed: Any = None,
-    ) -> memoryview:
-        """Write header and checksum; the whole batch, ready to be sent.
+    ) -> Any:
+        """Write header and checksum; the whole batch, ready to be sent: a memoryview, or a list of several.
 
         Args:
-            compressed: with a codec, memory that holds 61 free bytes and then the compressed records section. It may
-                be the first segment, shortened by a memoryview's slice.
+            compressed: with a codec, memory that holds 61 free bytes and then the compressed records section, in one
+                piece or in a list of several. It may be segments, shortened by memoryviews' slices.
 
         Raises:
-            ValueError: the batch is empty, or needs `compressed` because it has several segments.
+            ValueError: the batch is empty, or has a size that is not possible.
         """
         if self.count == 0:
             raise ValueError("a batch without records cannot be sealed")
         _check_identity(attributes, producer_id, producer_epoch, base_sequence)
-        if compressed is None and len(self.segments) > 1:
-            raise ValueError("a batch of several segments is sent compressed")
-        batch: memoryview
+        pieces: list
         if compressed is None:
-            batch = memoryview(self.segments[0])[: self.at]
+            pieces = self._pieces()
+        elif isinstance(compressed, list):
+            pieces = compressed
         else:
-            batch = memoryview(compressed)
-        if not HEADER_SIZE <= len(batch) <= _LARGEST:
-            raise ValueError(
-                f"{len(batch)} bytes are no batch: from {HEADER_SIZE} to {_LARGEST} are possible"
-            )
+            pieces = [memoryview(compressed)]
+        size: cython.longlong = 0
+        for piece in pieces:
+            size += len(piece)
+        if len(pieces[0]) < HEADER_SIZE or size > _LARGEST:
+            raise ValueError(f"{size} bytes are no batch: from {HEADER_SIZE} to {_LARGEST} are possible")
         self.sealed = True
         if not cython.compiled:
             self.memory.release()  # the memory may soon be another batch's: nobody must write there any more
-        self._write_header(batch, attributes, producer_id, producer_epoch, base_sequence)
-        return batch
+        self._write_header(pieces, size, attributes, producer_id, producer_epoch, base_sequence)
+        return pieces[0] if len(pieces) == 1 else pieces
 
     def _write_header(
         self,
-        batch: Any,
+        pieces: list,  # type: ignore[type-arg]
+        size: cython.longlong,
         attributes: cython.int,
         producer_id: cython.longlong,
         producer_epoch: cython.int,
@@ -330,7 +336,7 @@ class BatchWriter:
         if not cython.compiled:
             header = BatchHeader(
                 base_offset=0,
-                batch_length=len(batch) - LENGTH_PREFIX_SIZE,
+                batch_length=size - LENGTH_PREFIX_SIZE,
                 partition_leader_epoch=NO_LEADER_EPOCH,
                 magic=MAGIC,
                 crc=0,
@@ -343,18 +349,22 @@ class BatchWriter:
                 base_sequence=base_sequence,
                 records_count=self.count,
             )
-            BATCH_HEADER.pack_into(batch, 0, *header)
-            batch[CRC_AT:CHECKED_FROM] = crc32c(batch[CHECKED_FROM:]).to_bytes(4, "big")
+            first = pieces[0]
+            BATCH_HEADER.pack_into(first, 0, *header)
+            found = crc32c(first[CHECKED_FROM:])
+            for piece in pieces[1:]:
+                found = crc32c(piece, found)
+            first[CRC_AT:CHECKED_FROM] = found.to_bytes(4, "big")
             return
         view = cython.declare(cython.Py_buffer)
-        PyObject_GetBuffer(batch, cython.address(view), PyBUF_WRITABLE)
+        PyObject_GetBuffer(pieces[0], cython.address(view), PyBUF_WRITABLE)
         # `seal` has checked the size. Here it is checked again, because what follows writes without bounds.
-        if view.len < HEADER_SIZE or view.len > _LARGEST:
+        if view.len < HEADER_SIZE:
             PyBuffer_Release(cython.address(view))
-            raise ValueError("a batch that has no room for its header, or is too large for the format")
+            raise ValueError("a batch that has no room for its header")
         memory: cython.p_uchar = cython.cast(cython.p_uchar, view.buf)
         put_big_endian(memory, BASE_OFFSET_AT, 0, 8)
-        put_big_endian(memory, BATCH_LENGTH_AT, view.len - LENGTH_PREFIX_SIZE, 4)
+        put_big_endian(memory, BATCH_LENGTH_AT, size - LENGTH_PREFIX_SIZE, 4)
         put_big_endian(memory, PARTITION_LEADER_EPOCH_AT, NO_LEADER_EPOCH, 4)
         put_big_endian(memory, MAGIC_AT, MAGIC, 1)
         put_big_endian(memory, ATTRIBUTES_AT, attributes, 2)
@@ -366,9 +376,30 @@ class BatchWriter:
         put_big_endian(memory, BASE_SEQUENCE_AT, base_sequence, 4)
         put_big_endian(memory, RECORDS_COUNT_AT, self.count, 4)
         # With the interpreter lock held: this takes microseconds, and to get the lock back may take milliseconds.
-        checksum: cython.longlong = crc32c_at(memory + CHECKED_FROM, view.len - CHECKED_FROM, 0)
+        checksum: cython.uint = crc32c_at(memory + CHECKED_FROM, view.len - CHECKED_FROM, 0)
+        at: cython.Py_ssize_t
+        for at in range(1, len(pieces)):
+            checksum = _checksum_on(pieces[at], checksum)
         put_big_endian(memory, CRC_AT, checksum, 4)
         PyBuffer_Release(cython.address(view))
+
+
+@cython.cfunc
+@cython.exceptval(check=True)
+def _checksum_on(piece: object, before: cython.uint) -> cython.uint:
+    """The checksum of a piece and what goes before it. Compiled code only."""
+    view = cython.declare(cython.Py_buffer)
+    PyObject_GetBuffer(piece, cython.address(view), PyBUF_SIMPLE)
+    before = crc32c_at(cython.cast(cython.p_const_uchar, view.buf), view.len, before)
+    PyBuffer_Release(cython.address(view))
+    return before
+
+
+@cython.cfunc
+def _memory_of(buffer: bytearray) -> cython.p_uchar:
+    if cython.compiled:
+        return cython.cast(cython.p_uchar, PyByteArray_AS_STRING(buffer))
+    return memoryview(buffer)  # a slice of the bytearray itself would be set by way of a copy
 
 
 @cython.cfunc

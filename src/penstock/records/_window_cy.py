@@ -389,7 +389,7 @@ class Window:
                     self.refusal = _CHANGED_ROW
                     break
                 self.refusal = NO_ROOM
-                if count and writer.ratio != 1.0 and _estimated(writer, raw) + size <= writer.limit:
+                if count and _estimated(writer, raw) + size <= writer.limit:
                     self.refusal = NEEDS_SEGMENT
                 break
             at += size

@@ -193,13 +193,6 @@ def test_a_whole_buffer_is_better_than_what_was_gathered():
     assert pool.available() == 60
 
 
-def test_memory_that_is_only_counted_serves_tickets_too():
-    pool, held, ticket = pool_with_waiter(80)
-    pool.give_back([], 80)
-    assert ticket.done
-    assert len(held) == SIZE
-
-
 def test_one_return_serves_as_many_tickets_as_it_can():
     pool, held, first = pool_with_waiter(40)
     others = [pool.take(40), pool.take(40)]
@@ -318,59 +311,6 @@ def test_a_machine_without_memory_fails_the_ticket_and_serves_the_next():
     assert pool.waiting() == 0
 
 
-# ---------------------------------------------------------------------------------------------- trade
-
-
-def test_a_trade_charges_the_new_size():
-    pool = BufferPool(1000, SIZE)
-    memory, charge = pool.trade([take(pool), take(pool), take(pool)], 150)
-    assert (len(memory), charge) == (150, 150)
-    assert pool.available() == 850
-    pool.give_back([], charge)
-    assert pool.available() == 1000
-
-
-def test_a_trade_never_charges_more_than_it_gives_up():
-    pool = BufferPool(SIZE, SIZE)
-    memory, charge = pool.trade([take(pool)], 130)
-    assert (len(memory), charge) == (130, SIZE)
-    assert pool.available() == 0
-    pool.give_back([], charge)
-    assert pool.available() == SIZE
-
-
-def test_traded_memory_is_not_handed_out_twice():
-    pool = BufferPool(SIZE, SIZE)
-    _, charge = pool.trade([take(pool)], 130)
-    assert pool.try_take(SIZE) is None
-    ticket = pool.take(SIZE)
-    assert not ticket.done
-    pool.give_back([], charge)
-    assert ticket.done
-
-
-def test_a_trade_serves_those_who_wait_with_the_surplus():
-    pool = BufferPool(2 * SIZE, SIZE)
-    buffers = [take(pool), take(pool)]
-    waiting = pool.take(30)
-    _, charge = pool.trade(buffers, 150)
-    assert charge == 150
-    assert len(waiting.result) == 30
-    assert pool.available() == 20
-
-
-def test_a_trade_that_the_machine_cannot_make_changes_nothing():
-    machine = Machine()
-    pool = BufferPool(SIZE, SIZE, machine)
-    buffer = take(pool)
-    machine.empty = True
-    with pytest.raises(MemoryError):
-        pool.trade([buffer], 130)
-    assert pool.try_take(SIZE) is None
-    pool.give_back([buffer])
-    assert pool.available() == SIZE
-
-
 # ---------------------------------------------------------------------------------------------- no use to wait
 
 
@@ -447,11 +387,7 @@ def test_many_threads_lose_nothing():
                 buffer = ticket.result
                 if len(buffer) != size:
                     raise ValueError(f"{len(buffer)} bytes instead of {size}")
-                if rng.random() < 0.3:
-                    _, charge = pool.trade([buffer], rng.randint(1, 2 * SIZE))
-                    pool.give_back([], charge)
-                else:
-                    pool.give_back([buffer])
+                pool.give_back([buffer])
         except BaseException as error:
             problems.append(error)
 

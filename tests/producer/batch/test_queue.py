@@ -126,13 +126,13 @@ def test_a_compressed_batch_asks_for_segments_and_grows():
     assert len(batch.buffers) == 2
 
 
-def test_a_compressed_batch_that_cannot_grow_is_closed():
+def test_a_batch_that_cannot_grow_now_stays_open():
     q = Queue()
     batch = q.batch(limit=1000, ratio=0.2, capacity=200)
     q.append(fresh=batch)
-    assert q.append(spares=[]) == NO_BATCH
-    assert q.queue.head() == (batch, True)
-    assert q.append() == NO_BATCH
+    assert q.append(spares=[]) == GROW
+    assert q.queue.head() == (batch, False)
+    assert q.queue.open_batch() is batch
 
 
 def test_callbacks_are_noted_with_their_records():

@@ -69,10 +69,7 @@ def test_a_compressed_batch_grows_by_what_there_is():
     spares = [bytearray(1024)]
     assert queue.append_rows(window, 9, 100, accepted, None, spares) == (10, GROW)
     assert spares == []
-    assert queue.append_rows(window, 19, 100, accepted, None, []) == (
-        0,
-        NO_BATCH,
-    )  # none free: it goes out as it is
+    assert queue.append_rows(window, 19, 100, accepted, None, []) == (0, GROW)  # none free: it waits
     assert [part[1:3] for part in accepted] == [(0, 9), (9, 10)]
 
 
@@ -134,16 +131,6 @@ def test_a_batch_that_others_filled_is_no_share():
     assert core.queue().append_rows(window_of(30), 0, 30, [], topic) == (1, NO_BATCH)
     assert topic.sticky_partition == 0
     assert 101 <= topic.sticky_bytes < 300
-
-
-def test_a_compressed_batch_that_could_not_grow_is_no_share():
-    core = Core((1, 1, 1), compression="lz4")
-    topic = core.topic()
-    topic.sticky_partition = 0
-    queue, window = core.queue(), window_of(30)
-    assert queue.append_rows(window, 0, 30, [], topic, None, fresh(core, 0.1)) == (9, GROW)
-    assert queue.append_rows(window, 9, 30, [], topic, []) == (0, NO_BATCH)
-    assert (topic.sticky_partition, topic.sticky_bytes) == (0, 909)
 
 
 def test_a_choice_that_was_interrupted_is_made_up_for():
@@ -258,12 +245,13 @@ def test_a_row_larger_than_a_batch_is_left_to_the_steps():
     assert core.pool.available() == 8192
 
 
-def test_a_compressed_batch_that_could_grow_is_left_to_the_steps():
+def test_rows_let_a_batch_grow_without_waiting():
     core = Core(compression="lz4")
     window, accepted = window_of(100), []
     queue = core.queue()
     queue.append_rows(window, 0, 100, accepted, None, None, fresh(core, 0.1))
-    assert append_now(core, window, (9, 100), accepted) == 9
+    assert append_now(core, window, (9, 100), accepted) == 100
+    assert len(queue.batches[0].buffers) > 1
 
 
 @pytest.mark.parametrize("end", ["closed", "not admitted"])

@@ -251,7 +251,7 @@ def test_the_fast_path_and_the_general_path_make_the_same_batches(seed):
     def deliver(core: Core, into: list[Any]) -> None:
         core.now += 0.01
         for batch in core.drain_all():
-            into.append((batch.topic_partition, bytes(batch.wire or b"")))
+            into.append((batch.topic_partition, bytes(batch.sealed_bytes())))
             core.acknowledge(batch, 1000 * len(into))
 
     for number in range(400):

@@ -388,9 +388,9 @@ class RecordAccumulator:
     def release_all(self, batches: list) -> None:
         """Return the memory of several batches in one go, so that the pool's lock is taken once."""
         buffers: list = []
-        counted: cython.Py_ssize_t = take_memory(batches, self._given_up, buffers)
-        if buffers or counted:
-            self.pool.give_back(buffers, counted)
+        take_memory(batches, self._given_up, buffers)
+        if buffers:
+            self.pool.give_back(buffers)
 
     def abort_all(self, error: KafkaError) -> GivenUp:
         """Fail everything that has no outcome, queued or in flight. For a forced close; the accumulator is closed."""

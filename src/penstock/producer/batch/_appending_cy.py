@@ -1,12 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Appends records and rows to batches, and gets memory for new batches, with waits as steps. Compiled if possible.
+"""Appends records and rows to batches, and gets the chunks of their memory, with waits as steps. Compiled if possible.
 
-Application threads call it once for every batch, or when the fast path of send() does not apply.
+Application threads call it once for every chunk, or when the fast path of send() does not apply.
 
 Rules:
-1. Memory is requested outside the partition lock. Then the append is tried again under the lock, before a new batch is
-   opened: another thread may have opened one meanwhile (the double-checked append).
-2. A buffer that was taken ends in a queued batch or goes back to the pool, also after an error.
+1. Memory is requested outside the partition lock. Then the append is tried again under the lock, before the chunk is
+   used: another thread may have opened a batch meanwhile, or let it grow (the double-checked append).
+2. A chunk that was taken ends in a queued batch or goes back to the pool, also after an error.
+3. Memory follows the data: a batch begins in a small chunk and grows by half of what it holds, so that most of the
+   memory in use holds data. It gets more at once for rows that are at hand; while half of the pool is free, also if
+   its queue's last batch had more. Where few queues have batches, the second chunk is a whole batch.size, and it is the
+   first if the last batch was not small.
 """
 
 from __future__ import annotations
@@ -33,7 +37,8 @@ if not cython.compiled:
     from penstock.producer.batch._batch_cy import Batch
     from penstock.producer.batch._partitioner_cy import TopicState
     from penstock.producer.batch._queue_cy import GROW, MOVED, NO_BATCH, Admission, PartitionQueue
-    from penstock.records._batch_cy import BatchWriter
+    from penstock.records._batch_cy import NEEDS_SEGMENT, BatchWriter
+    from penstock.records.format import HEADER_SIZE
 else:
     from cython.cimports.penstock._short_lock_cy import holds_any as inside  # type: ignore[no-redef]
     from cython.cimports.penstock.producer.batch._delivery_cy import Delivery  # type: ignore[no-redef]
@@ -46,7 +51,11 @@ else:
         Admission,
         PartitionQueue,
     )
-    from cython.cimports.penstock.records._batch_cy import BatchWriter  # type: ignore[no-redef]
+    from cython.cimports.penstock.records._batch_cy import (  # type: ignore[no-redef]
+        NEEDS_SEGMENT,
+        BatchWriter,
+    )
+    from cython.cimports.penstock.records._layout_cy import HEADER_SIZE  # type: ignore[no-redef]
 
 if TYPE_CHECKING:
     from penstock.producer.batch._buffer_pool_cy import BufferPool
@@ -56,6 +65,10 @@ if TYPE_CHECKING:
 # second one makes the first ready. With two batches in the queue, the I/O thread knows of it, and no other wake-up is
 # needed. So it is for single records. For rows it is woken after some bytes (BulkWake), and when a call waits or ends.
 _NEWS = cython.declare(cython.Py_ssize_t, 2)
+
+# Few queues have batches: a batch.size for each takes one so-many-th of the pool at most. With five batches of each in
+# flight and one open, less than half of the pool is held without need, even if all of them are nearly empty.
+_PART_OF_FEW = cython.declare(cython.Py_ssize_t, 16)
 
 # In place of one of the reasons of _queue_cy: the append has succeeded.
 _ACCEPTED = cython.declare(cython.Py_ssize_t, -1)
@@ -128,6 +141,9 @@ class Appender:
 
     batch_size = cython.declare(cython.Py_ssize_t, visibility="readonly")
     pool = cython.declare(object, visibility="readonly")
+    _total: cython.Py_ssize_t
+    _whole: cython.Py_ssize_t
+    _smallest: cython.Py_ssize_t
     _sealer = cython.declare(object)
     _admission: Admission
     _lock = cython.declare(object)  # the accumulator's; here it guards the first choice of a sticky partition
@@ -146,6 +162,10 @@ class Appender:
     ) -> None:
         self.batch_size = batch_size
         self.pool = pool
+        # Of the pool, at hand.
+        self._total = pool.total
+        self._whole = min(pool.buffer_size, pool.total)
+        self._smallest = min(pool.smallest, pool.total)
         self._sealer = sealer
         self._admission = admission
         self._lock = lock
@@ -170,23 +190,25 @@ class Appender:
             record: as an EncodedRecord has it.
         """
         queue: PartitionQueue
+        batch: Batch | None
+        sticky: TopicState | None = topic if partition is None else None
         size: cython.Py_ssize_t = record[4]
         if size > self.batch_size or not topic.known or inside():
             return None
         try:
             while True:
                 queue = self._queue(topic, partition)
-                if not queue.needs_batch():
-                    delivery = self.try_append(topic, partition, record, on_delivery)
-                    if delivery is not None:
-                        return delivery
-                    queue = self._queue(topic, partition)
-                buffer = self.pool.try_take(self.batch_size)
+                batch = queue.open_batch()
+                if batch is not None and batch.appended != NEEDS_SEGMENT:
+                    outcome = self._append_to(queue, sticky, record, on_delivery, None)
+                    if not isinstance(outcome, int):
+                        return outcome
+                    if outcome == MOVED:
+                        continue
+                buffer = self.pool.try_take(self._chunk_size(queue, size, 0))
                 if buffer is None:
                     return None
-                outcome = self._append_to(
-                    queue, topic if partition is None else None, record, on_delivery, buffer
-                )
+                outcome = self._append_to(queue, sticky, record, on_delivery, buffer)
                 if not isinstance(outcome, int):
                     return outcome
         except (ProducerClosedError, NotAdmitted, TopicForgotten):
@@ -195,16 +217,21 @@ class Appender:
     def try_append(
         self, topic: TopicState, partition: int | None, record: RecordFields, on_delivery: Any
     ) -> Delivery | None:
-        """Append to an open batch; a compressed one may grow. None if a new batch is needed.
+        """Append to an open batch, which may grow without a wait. None if a new batch is needed, or a wait.
 
         Args:
         partition: the partition, or None: the present sticky partition of the topic.
         """
+        buffer: Any = None
         while True:
-            outcome = self._append(topic, partition, record, on_delivery, None)
+            outcome = self._append(topic, partition, record, on_delivery, buffer)
             if not isinstance(outcome, int):
                 return outcome
-            if outcome != MOVED:
+            if outcome == GROW:
+                buffer = self.pool.try_take(self._chunk_size(self._queue(topic, partition), record[4], 0))
+                if buffer is None:
+                    return None
+            elif outcome != MOVED:
                 return None
 
     def append_steps(
@@ -215,7 +242,7 @@ class Appender:
         on_delivery: Any,
         admitted: Callable[[], None] = _always,
     ) -> Steps[Delivery]:
-        """Append, opening a new batch where needed. Yields Tickets for memory, and Checkpoints.
+        """Append, taking memory where needed. Yields Tickets for memory, and Checkpoints.
 
         Args:
             admitted: raises when records are not accepted any more. It is called after each wait, since the transaction
@@ -232,7 +259,8 @@ class Appender:
                 delivery = self.try_append(topic, partition, record, on_delivery)
                 if delivery is not None:
                     return delivery
-                buffer = yield from self._memory_steps(record.size_bound, admitted)
+                size = self._chunk_size(self._queue(topic, partition), record.size_bound, 0)
+                buffer = yield from self._memory_steps(size, admitted)
                 outcome = self._append(topic, partition, record, on_delivery, buffer)
             except NotAdmitted as error:
                 self._ask_why(admitted, error)
@@ -252,7 +280,7 @@ class Appender:
         try:
             queue = self._queue(topic, partition)
         except BaseException:
-            self._return_unused(buffer, None, None)
+            self._return_unused([] if buffer is None else [buffer], None)
             raise
         return self._append_to(queue, topic if partition is None else None, record, on_delivery, buffer)
 
@@ -265,34 +293,36 @@ class Appender:
         on_delivery: Any,
         buffer: Any,
     ) -> Any:
-        """Append once, as `PartitionQueue.append` says. An unused `buffer` goes back to the pool, also on an error."""
+        """Append as `PartitionQueue.append` says. An unused `buffer` goes back to the pool, also on an error.
+
+        With a `buffer` the record is accepted: the open batch has room or grows by it, or a new batch begins in it.
+        """
         why: cython.Py_ssize_t
         fresh: Batch | None = None
-        spares: list | None = None
+        held: list = [] if buffer is None else [buffer]
         try:
             while True:
-                fresh = None if buffer is None else self._new_batch(queue, buffer)
+                fresh = None
+                if held and queue.open_batch() is None:
+                    fresh = self._new_batch(queue, held[0])
+                    held = fresh.buffers
                 timestamp, key, value, headers, _ = record
-                outcome = queue.append(timestamp, key, value, headers, on_delivery, sticky, None, fresh)
+                outcome = queue.append(timestamp, key, value, headers, on_delivery, sticky, held, fresh)
                 why = outcome if isinstance(outcome, int) else _ACCEPTED
-                if why == GROW:
-                    spare = self.pool.try_take(self.batch_size)
-                    spares = [] if spare is None else [spare]
-                    outcome = queue.append(timestamp, key, value, headers, on_delivery, sticky, spares, fresh)
-                    why = outcome if isinstance(outcome, int) else _ACCEPTED
-                if why != MOVED or buffer is None or sticky is None or spares:
+                if why == _ACCEPTED or not held:
                     break
-                # Records without key go to another partition now. The call has waited for memory, and keeps it.
-                if queue.depth() < _NEWS and queue.head()[1]:
-                    self._wake()
-                queue = self._queue(sticky, None)
+                if why == MOVED:
+                    # Records without key go to another partition now. The call has waited for memory, and keeps it.
+                    if queue.depth() < _NEWS and queue.head()[1]:
+                        self._wake()
+                    queue = self._queue(sticky, None)
         finally:
-            if spares or (buffer is not None and (fresh is None or not fresh.queued_as)):
-                self._return_unused(buffer, fresh, spares)
+            if held and (fresh is None or not fresh.queued_as):
+                self._return_unused(held, fresh)
         if fresh is not None and fresh.queued_as:
             if fresh.queued_as <= _NEWS:
                 self._wake()
-        elif why != NO_BATCH and queue.depth() < _NEWS and queue.head()[1]:
+        elif (why == _ACCEPTED or why == MOVED) and queue.depth() < _NEWS and queue.head()[1]:
             self._wake()  # the batch became full, or was closed because the sticky partition has changed
         return outcome
 
@@ -309,35 +339,42 @@ class Appender:
         """Append rows of a window as far as that needs no waiting. Returns the first row that is left.
 
         The ordinary case of `append_rows_steps`, with the same arguments. Those steps append the remaining rows: they
-        wait, let a compressed batch grow, or raise why no more is accepted.
+        wait, or raise why no more is accepted.
         """
         first, last = rows
-        buffer: bytearray | None = None
-        fresh: Any = None
+        bound: cython.Py_ssize_t
+        left: cython.Py_ssize_t
+        queue: PartitionQueue
+        fresh: Batch | None = None
+        held: list = []
         try:
             while first < last:
                 queue, sticky = self._place(where)
-                fresh = None if buffer is None else self._new_batch(queue, buffer)
-                taken, why = queue.append_rows(window, first, last, accepted, sticky, None, fresh)
+                fresh = None
+                if held and queue.open_batch() is None:
+                    fresh = self._new_batch(queue, held[0])
+                    held = fresh.buffers
+                taken, why = queue.append_rows(window, first, last, accepted, sticky, held, fresh)
                 if fresh is not None and fresh.queued_as:
-                    buffer = fresh = None  # they belong to the queue now
+                    held = []  # it belongs to the queue now
                 if taken:
                     first += taken
                     wake.after(window.payload)
-                if why == NO_BATCH and first < last:
-                    # Also if there is a buffer: its rows may have gone into a batch of another thread.
-                    if window.size_bound(first) > self.batch_size:
+                    if held:  # the rows went into a batch of another thread; the next row may be larger
                         break
-                    if buffer is None:
-                        buffer = self.pool.try_take(self.batch_size)
+                if first < last and not held and (why == NO_BATCH or why == GROW):
+                    bound = window.size_bound(first)
+                    if bound > self.batch_size:
+                        break
+                    left = last - first
+                    buffer = self.pool.try_take(self._chunk_size(queue, bound, left * (bound - HEADER_SIZE)))
                     if buffer is None:
                         break
-                elif why == GROW:
-                    break
+                    held = [buffer]
         except (ProducerClosedError, NotAdmitted, TopicForgotten):
             pass  # the steps raise it
         finally:
-            self._return_unused(buffer, fresh, None)
+            self._return_unused(held, fresh)
         return first
 
     def append_rows_steps(
@@ -349,7 +386,7 @@ class Appender:
         wake: BulkWake,
         admitted: Callable[[], None] = _always,
     ) -> Steps[None]:
-        """Append rows of a window, opening batches where needed; yields as `append_steps` does, and PROGRESS.
+        """Append rows of a window, taking memory where needed; yields as `append_steps` does, and PROGRESS.
 
         Args:
             where: the queue of their partition, or a topic, whose sticky partition they go to.
@@ -358,18 +395,21 @@ class Appender:
             wake: told what was appended. The caller calls its `now` at the end, since it may have more rows.
         """
         first, last = rows
-        needs_batch = False
+        needs_memory = False
         while first < last:
             admitted()
             buffer = None
-            if needs_batch:
-                buffer = yield from self._memory_steps(window.size_bound(first), admitted)
+            if needs_memory:
+                queue, _ = self._place(where)
+                bound = window.size_bound(first)
+                size = self._chunk_size(queue, bound, (last - first) * (bound - HEADER_SIZE))
+                buffer = yield from self._memory_steps(size, admitted)
             try:
                 taken, why = self._append_rows(where, window, (first, last), accepted, buffer)
             except NotAdmitted as error:
                 self._ask_why(admitted, error)
                 continue
-            needs_batch = why == NO_BATCH
+            needs_memory = why in (NO_BATCH, GROW)
             if taken:
                 first += taken
                 wake.after(window.payload)
@@ -384,30 +424,64 @@ class Appender:
         accepted: list,
         buffer: Any,
     ) -> tuple:
-        """Append one chunk. An unused `buffer` goes back to the pool, also after an error."""
-        fresh: Any = None
-        spares: list | None = None
+        """Append what one chunk takes. An unused `buffer` goes back to the pool, also after an error."""
+        queue: PartitionQueue
+        fresh: Batch | None = None
+        held: list = [] if buffer is None else [buffer]
         try:
             while True:
                 queue, sticky = self._place(where)
-                fresh = None if buffer is None else self._new_batch(queue, buffer)
-                taken, why = queue.append_rows(window, rows[0], rows[1], accepted, sticky, None, fresh)
-                if taken == 0 and why == GROW:
-                    spare = self.pool.try_take(self.batch_size)
-                    spares = [] if spare is None else [spare]
-                    taken, why = queue.append_rows(window, rows[0], rows[1], accepted, sticky, spares, fresh)
-                if taken or why != MOVED or buffer is None or sticky is None or spares:
+                fresh = None
+                if held and queue.open_batch() is None:
+                    fresh = self._new_batch(queue, held[0])
+                    held = fresh.buffers
+                taken, why = queue.append_rows(window, rows[0], rows[1], accepted, sticky, held, fresh)
+                if taken or not held:
                     break
         finally:
-            self._return_unused(buffer, fresh, spares)
+            self._return_unused(held, fresh)
         return taken, why
 
     # -------------------------------------------------------------------------------------- what both need
 
-    def _memory_steps(self, size_bound: int, admitted: Callable[[], None]) -> Steps[bytearray]:
-        """Wait for the memory of a batch for a record of this size. An interrupt does not lose the memory."""
+    @cython.cfunc
+    def _chunk_size(
+        self, queue: PartitionQueue, needed: cython.Py_ssize_t, at_hand: cython.Py_ssize_t
+    ) -> cython.Py_ssize_t:
+        """How much memory to take for the batch of a queue. See the third rule.
+
+        Args:
+            queue: what it tells may change meanwhile: it is a hint.
+            needed: bytes that the next record needs at most.
+            at_hand: bytes of the records that will follow for certain.
+        """
+        batch: Batch | None = queue.open_batch()
+        whole: cython.Py_ssize_t = self._whole
+        size: cython.Py_ssize_t = self._smallest
+        wanted: cython.Py_ssize_t = at_hand
+        written: cython.Py_ssize_t = 0
+        few: cython.bint = len(queue.active) * whole <= self._total // _PART_OF_FEW
+        if few:
+            if batch is not None or queue.expected > size:
+                wanted = whole
+        else:
+            if batch is not None:
+                written = batch.writer.raw_size
+                wanted = max(wanted, batch.writer.held // 2)
+            if wanted < queue.expected - written and self.pool.available() > self._total // 2:
+                wanted = queue.expected - written
+            if batch is not None and batch.writer.ratio == 1.0:
+                wanted = min(wanted, batch.writer.limit - written)
+        if wanted >= whole:
+            size = whole
+        while 2 * size <= wanted and size < whole:
+            size *= 2
+        return max(size, needed)
+
+    def _memory_steps(self, size: int, admitted: Callable[[], None]) -> Steps[bytearray]:
+        """Wait for memory of this size. An interrupt does not lose the memory."""
         yield Checkpoint.MEMORY
-        buffer = yield from self._wait_for_memory(max(self.batch_size, size_bound))
+        buffer = yield from self._wait_for_memory(size)
         try:
             yield Checkpoint.SECOND_LOOK
             admitted()
@@ -436,15 +510,10 @@ class Appender:
             raise
 
     @cython.cfunc
-    def _return_unused(self, buffer: Any, fresh: Any, spares: Any) -> Any:
+    def _return_unused(self, held: list, fresh: Batch | None) -> Any:  # type: ignore[type-arg]
         """Give back memory that was taken for a batch and is not in one; also if Ctrl-C came before the batch."""
-        if fresh is not None:
-            if fresh.record_count == 0:
-                self.pool.give_back(fresh.buffers)
-        elif buffer is not None:
-            self.pool.give_back((buffer,))
-        if spares:
-            self.pool.give_back(spares)
+        if held and (fresh is None or fresh.writer.count == 0):
+            self.pool.give_back(held)
 
     def _ask_why(self, admitted: Callable[[], None], error: NotAdmitted) -> None:
         """A queue refused a record: `admitted` raises the reason. Return if the reason is gone meanwhile."""
@@ -478,5 +547,5 @@ class Appender:
     def _new_batch(self, queue: PartitionQueue, buffer: Any) -> Any:
         # A first record larger than batch.size is accepted, and the batch is full with it.
         writer: BatchWriter = BatchWriter(buffer, self.batch_size, self._sealer.expected_ratio(queue.topic))
-        # The batch's memory is the very list to which the writer adds the segments it grows by.
+        # The batch's memory is the very list to which the writer adds the segments by which it grows.
         return Batch(queue, writer, self._now(), writer.segments)

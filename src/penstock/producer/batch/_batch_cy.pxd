@@ -30,7 +30,6 @@ cdef class Batch:
     cdef public Py_ssize_t queued_as
     cdef public long long opening
     cdef readonly Py_ssize_t appended
-    cdef public Py_ssize_t counted
     cdef public BatchResult result
     cdef public object state
     cdef public Py_ssize_t attempts
@@ -61,4 +60,4 @@ cdef class Batch:
 
 cdef BatchIdentity new_identity(long long producer_id, int producer_epoch, int base_sequence, bint transactional)
 cpdef bint is_later(int sequence, int than) noexcept
-cpdef Py_ssize_t take_memory(list batches, set given_up, list buffers) except -1
+cpdef take_memory(list batches, set given_up, list buffers)

@@ -224,7 +224,6 @@ class Batch:
             0  # number of its opening in its queue, which is the order of its records; pieces have it too
         )
         self.appended = 0  # what the writer has said to the last record: its bytes, or why it was not taken
-        self.counted = 0  # bytes charged to the pool beyond `buffers`
         self.result = BatchResult(queue.topic, queue.partition, queue.owner)
         self.state: BatchState = _QUEUED
         self.attempts = 0  # times it was queued again after a request
@@ -243,7 +242,7 @@ class Batch:
         self.last_error: Any = None  # why it was queued again, the last time
         self.in_doubt = False  # a request for it ended, and it is not known whether it was written
         self.is_piece = False  # made by a split
-        self.wire: memoryview | None = None  # the sealed bytes
+        self.wire: memoryview | list[memoryview] | None = None  # the sealed bytes, perhaps in several pieces
         # For a leader that is too old for them: (magic, the same records as a message set).
         self.legacy: tuple[int, Buffer] | None = None
 
@@ -328,7 +327,22 @@ class Batch:
             return len(self.legacy[1])
         if self.wire is None:
             return self.writer.estimated_size()
-        return len(self.wire)
+        if not isinstance(self.wire, list):
+            return len(self.wire)
+        size: cython.Py_ssize_t = 0
+        for piece in self.wire:
+            size += len(piece)
+        return size
+
+    def sealed_bytes(self) -> Buffer:
+        """The sealed bytes in one piece.
+
+        Raises:
+            ValueError: it is not sealed.
+        """
+        if self.wire is None:
+            raise ValueError(f"{self!r} was never sent")
+        return b"".join(self.wire) if isinstance(self.wire, list) else self.wire
 
     def age(self, now: cython.double) -> float:
         """Seconds since it was created; a clock that went backwards counts as no time."""
@@ -436,26 +450,22 @@ class Batch:
         return f"<Batch {self.topic_partition}: {state}>"
 
 
-def take_memory(batches: list, given_up: set, buffers: list) -> cython.Py_ssize_t:  # type: ignore[type-arg]
-    """Take the memory of those batches that have their outcome and are held by no request; the bytes only counted.
+def take_memory(batches: list, given_up: set, buffers: list) -> None:  # type: ignore[type-arg]
+    """Take the memory of those batches that have their outcome and are held by no request.
 
     Args:
         given_up: batches that have their outcome while a request still holds them; left by those that are freed.
         buffers: gets the buffers.
     """
-    counted: cython.Py_ssize_t = 0
     batch: Batch
     for batch in batches:
         if batch.request_pending or TRANSITIONS[batch.state]:
             continue
         given_up.discard(batch)
         buffers += batch.buffers
-        counted += batch.counted
-        batch.buffers = []
-        batch.counted = 0
+        del batch.buffers[:]  # the writer's segments are the same list
         batch.wire = None
         batch.legacy = None
-    return counted
 
 
 def comes_before(queued: Batch, batch: Batch) -> bool:

@@ -1,13 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """A fixed amount of record memory, shared fairly. Compiled if possible.
 
-Buffers of one size (batch.size) are kept and used again; any other size is only counted. A caller that finds no
-memory gets a Ticket. Tickets are served strictly in order of arrival, and the first one gathers the memory that comes
-back until it has enough, so that a large record is not starved by small ones.
+A batch takes its memory in chunks as it grows. Chunks of batch.size, and of powers of two below it, are kept and used
+again; any other size is only counted. A caller that finds no memory gets a Ticket. Tickets are served strictly in order
+of arrival, and the first one gathers the memory that comes back until it has enough, so that a large record is not
+starved by small ones.
 
 Rules:
 1. available + handed out + gathered by the waiting Tickets == total, at every moment the lock is free.
-2. Memory is charged by `len(buffer)`; `give_back` of the same buffer restores it, to the byte.
+2. Memory is charged by `len(chunk)`, used or not; `give_back` of the same chunk restores it, to the byte.
 3. Tickets are completed outside the lock: what follows may call the pool again.
 """
 
@@ -32,6 +33,9 @@ except ModuleNotFoundError:
 # By another name, so that compiled code does not look at the type: tests have memory that is not there.
 Memory = bytearray
 NewBuffer = Callable[[int], Memory]
+
+# Bytes with which a batch of small records begins, so that thousands of partitions have room in buffer.memory.
+SMALLEST_CHUNK = 1024
 
 
 def is_compiled() -> bool:
@@ -77,17 +81,21 @@ class BufferPool:
 
     Args:
         total: bytes that may be handed out at once.
-        buffer_size: the size of the buffers that are kept for reuse.
+        buffer_size: the size of the largest chunks that are kept for reuse.
         new_buffer: makes memory; replaced in tests.
         now: the monotonic clock.
+        smallest: the size of the smallest chunks, if `buffer_size` is not smaller.
     """
 
     total = cython.declare(cython.Py_ssize_t, visibility="readonly")
     buffer_size = cython.declare(cython.Py_ssize_t, visibility="readonly")
+    smallest = cython.declare(cython.Py_ssize_t, visibility="readonly")
     _now = cython.declare(object)
     _new_buffer = cython.declare(object)
     _lock = cython.declare(object, visibility="public")
-    _free: list
+    _free: dict
+    _free_whole: list
+    _kept: cython.Py_ssize_t
     _unused: cython.Py_ssize_t
     _waiting = cython.declare(object, visibility="readonly")
     _closed: cython.bint
@@ -98,14 +106,23 @@ class BufferPool:
         buffer_size: int,
         new_buffer: NewBuffer = bytearray,
         now: Callable[[], float] = time.monotonic,
+        smallest: int = SMALLEST_CHUNK,
     ) -> None:
         self._now = now
         self.total = total
         self.buffer_size = buffer_size
+        self.smallest = max(1, min(smallest, buffer_size))
         self._new_buffer = new_buffer
         self._lock = new_lock()  # guards all below; never taken with a partition lock held
-        self._free = []  # each of buffer_size
-        self._unused = total  # bytes that exist neither as a free buffer nor outside
+        sizes = [self.smallest]
+        while sizes[0] < buffer_size:
+            sizes.insert(0, sizes[0] * 2)
+        sizes[0] = buffer_size
+        # By size, the largest first.
+        self._free: dict[int, list[Memory]] = {size: [] for size in sizes}
+        self._free_whole = self._free[buffer_size]
+        self._kept = 0  # bytes in `_free`
+        self._unused = total  # bytes that exist neither as a free chunk nor outside
         # In order of arrival. Thousands may stop waiting at once, and are found without a search.
         self._waiting = OrderedDict()  # of _Waiting, by Ticket
         self._closed = False
@@ -127,10 +144,12 @@ class BufferPool:
                     raise _closed()
                 if self._waiting:
                     return None
-                if size == self.buffer_size and self._free:
+                free = self._free_of(size)
+                if free:
                     # Not by pop(): Ctrl-C comes after calls, and would find the buffer in nobody's hands.
-                    buffer = self._free[-1]
-                    del self._free[-1]
+                    buffer = free[-1]
+                    del free[-1]
+                    self._kept -= size
                 elif not self._make_room_locked(size):
                     return None
                 else:
@@ -140,7 +159,7 @@ class BufferPool:
             if buffer is not None:
                 self.give_back((buffer,))
             elif charged:
-                self.give_back((), size)
+                self._uncharge(size)
             raise
         return self._make(size) if buffer is None else buffer
 
@@ -182,38 +201,33 @@ class BufferPool:
                 self._unused += waiting.gathered
         self._serve()
 
-    def give_back(self, buffers: Iterable[Memory], counted: int = 0) -> None:
-        """Return memory: whole buffers, and bytes that were only counted."""
+    def give_back(self, buffers: Iterable[Memory]) -> None:
+        """Return memory."""
+        size: cython.Py_ssize_t
         with self._lock:
-            self._unused += counted
             for buffer in buffers:
-                if len(buffer) == self.buffer_size and not self._closed:
-                    self._free.append(buffer)
+                size = len(buffer)
+                free = None if self._closed else self._free_of(size)
+                if free is None:
+                    self._unused += size
                 else:
-                    self._unused += len(buffer)
-            while self._unused < 0:
-                # A trade charges more than comes back uncounted: whole buffers pay for the rest.
-                self._free.pop()
-                self._unused += self.buffer_size
+                    self._kept += size
+                    free.append(buffer)
             somebody_waits = bool(self._waiting)
         if somebody_waits:
             self._serve()
 
-    def trade(self, buffers: list[Memory], size: int) -> tuple[Memory, int]:
-        """Exchange buffers for one of another size, without waiting: the memory, and what is charged for it.
+    def _uncharge(self, size: int) -> None:
+        """Nothing came of memory that was charged."""
+        with self._lock:
+            self._unused += size
+        self._serve()
 
-        For a compressed batch that does not fit its first buffer. Where compression made the data larger than it was,
-        the surplus is not charged: there may be no memory for it, and the batch must go out.
-        """
-        memory = self._new_buffer(size)  # first: where the machine has none, nothing has changed hands
-        charge = min(size, sum(len(buffer) for buffer in buffers))
-        self.give_back(buffers, -charge)
-        return memory, charge
-
-    def available(self) -> int:
+    @cython.ccall
+    def available(self) -> cython.Py_ssize_t:
         """Bytes that nobody holds; another thread may be about to change that."""
         # No lock: a metric must not wait. At worst it misses a buffer that is changing hands.
-        return self._unused + len(self._free) * self.buffer_size
+        return self._unused + self._kept
 
     def waiting(self) -> int:
         return len(self._waiting)
@@ -237,8 +251,7 @@ class BufferPool:
         with self._lock:
             self._closed = True
             waiting = self._take_waiting_locked()
-            self._unused += len(self._free) * self.buffer_size
-            self._free.clear()
+            self._break_up_locked(self.total)
         for one in waiting:
             one.ticket.fail(_closed())
 
@@ -249,21 +262,36 @@ class BufferPool:
         return waiting
 
     @cython.cfunc
+    def _free_of(self, size: cython.Py_ssize_t) -> list | None:  # type: ignore[type-arg]
+        """The free chunks of a size; None if those are not kept."""
+        return self._free_whole if size == self.buffer_size else self._free.get(size)
+
+    @cython.cfunc
     def _make_room_locked(self, size: cython.Py_ssize_t) -> cython.bint:
-        """Break up free buffers until `size` bytes are unused; whether that was enough."""
-        if self._unused + len(self._free) * self.buffer_size < size:
+        """Break up free chunks until `size` bytes are unused; False if there is less."""
+        if self._unused + self._kept < size:
             return False
-        while self._unused < size:
-            self._free.pop()
-            self._unused += self.buffer_size
+        self._break_up_locked(size)
         return True
+
+    @cython.cfunc
+    def _break_up_locked(self, size: cython.Py_ssize_t) -> object:
+        """Break up free chunks until `size` bytes are unused, or none is left."""
+        if self._unused >= size:
+            return
+        # The largest first: what is left of one serves smaller ones, and the machine's memory is not cut into pieces.
+        for each, free in self._free.items():
+            while free and self._unused < size:
+                self._kept -= each
+                self._unused += each
+                del free[-1]
 
     def _make(self, size: int) -> Memory:
         try:
             return self._new_buffer(size)
         except BaseException:
             # The machine has no memory although the pool has: what was charged goes back.
-            self.give_back((), size)
+            self._uncharge(size)
             raise
 
     def _serve(self) -> None:
@@ -277,7 +305,7 @@ class BufferPool:
             try:
                 memory = buffer if buffer is not None else self._new_buffer(waiting.size)
             except MemoryError as error:
-                self.give_back((), waiting.size)
+                self._uncharge(waiting.size)
                 waiting.ticket.fail(error)
                 continue
             if not waiting.ticket.complete(memory):
@@ -295,14 +323,14 @@ class BufferPool:
             if not self._waiting:
                 return None
             first = next(iter(self._waiting.values()))
-        if first.size == self.buffer_size and self._free:
-            # A whole buffer is better than pieces of memory.
+        free = self._free_of(first.size)
+        if free:
+            # A chunk that is there is better than pieces of memory.
             self._unused += first.gathered
             self._waiting.popitem(last=False)
-            return first, self._free.pop()
-        while self._free and self._unused + first.gathered < first.size:
-            self._free.pop()
-            self._unused += self.buffer_size
+            self._kept -= first.size
+            return first, free.pop()
+        self._break_up_locked(first.size - first.gathered)
         taken = min(self._unused, first.size - first.gathered)
         self._unused -= taken
         first.gathered += taken

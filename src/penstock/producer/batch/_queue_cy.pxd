@@ -26,7 +26,8 @@ cdef class PartitionQueue:
     cdef readonly bint closed
     cdef readonly object batches # `depth` and `is_empty` read its length without the lock
     cdef long long _openings     # batches that were opened here, so far
-    cdef Batch _open             # takes records; None when there is none; `needs_batch` reads it without the lock
+    cdef Batch _open             # takes records; None when there is none; `open_batch` reads it without the lock
+    cdef readonly Py_ssize_t expected  # bytes that the next batch will probably have, from the one closed last
     cdef bint _news              # of the last `append_to_open`: the I/O thread is to hear of it
 
     cdef _append_or_say_locked(
@@ -59,11 +60,11 @@ cdef class PartitionQueue:
         on_delivery,
         TopicState sticky,
     )
-    cdef Py_ssize_t _end_chunk_locked(
-        self, Batch batch, Py_ssize_t refusal, Py_ssize_t taken, TopicState sticky, list spares
-    ) except? -2
+    cdef Py_ssize_t _end_chunk_locked(self, Batch batch, Py_ssize_t refusal, TopicState sticky) except? -2
     cdef _refuse_locked(self)
     cdef _open_locked(self, Batch fresh)
+    cdef _shut_locked(self, bint full)
+    cpdef Batch open_batch(self)
     cdef bint _maybe_shut_locked(self, TopicState sticky) except -1
     cdef Batch _pop_locked(self)
     cpdef tuple head(self)

@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 if not cython.compiled:
     # Why an append did not happen; compiled code has them in the .pxd.
     NO_BATCH = 0  # no batch is open, or the open one was full and is closed now
-    GROW = 1  # the compressed batch may grow, if there is a segment for it
+    GROW = 1  # the open batch takes it, if there is a segment for it
     MOVED = 2  # records without key go to another partition now
 
 _NOT_ADMITTED = "the transaction ended, by commit, abort or error, while the record was being accepted"
@@ -120,6 +120,7 @@ class PartitionQueue:
         self.closed = False
         self._open: Batch | None = None
         self._openings = 0
+        self.expected = 0
         self._news = False
         self.batches: deque[Batch] = deque()
         # Guards what changes here, but for `muted`, which the I/O thread owns.
@@ -140,7 +141,7 @@ class PartitionQueue:
 
         Args:
         sticky: the topic, if the record goes to its sticky partition.
-            spares: segments by which a compressed batch may grow; a used one is taken out.
+            spares: segments by which the open batch may grow; a used one is taken out.
             fresh: a new batch, queued when no open one has room.
 
         Raises:
@@ -183,13 +184,12 @@ class PartitionQueue:
         if batch is not None:
             delivery = batch.append(timestamp, key, value, headers, on_delivery)
             if delivery is None and batch.appended == NEEDS_SEGMENT:
-                if spares is None:
+                if not spares:
                     return GROW
-                if spares:
-                    batch.writer.grow(spares.pop())
-                    delivery = batch.append(timestamp, key, value, headers, on_delivery)
+                batch.writer.grow(spares.pop())
+                delivery = batch.append(timestamp, key, value, headers, on_delivery)
             if delivery is None:
-                self._open = None  # no room, and the batch cannot grow: it leaves as it is
+                self._shut_locked(True)
         if batch is None or delivery is None:
             if sticky is not None and sticky.maybe_switch_locked():
                 return MOVED
@@ -323,28 +323,23 @@ class PartitionQueue:
                 batch.tell_of_rows(window, first, taken, accepted)
                 if sticky is not None:
                     sticky.count_locked(batch.writer.raw_size - before, batch.writer.is_full())
-            return taken, self._end_chunk_locked(batch, window.refusal, taken, sticky, spares)
+            return taken, self._end_chunk_locked(batch, window.refusal, sticky)
 
     def _end_chunk_locked(
         self,
         batch: Batch,
         refusal: cython.Py_ssize_t,
-        taken: cython.Py_ssize_t,
         sticky: TopicState | None,
-        spares: list | None,  # type: ignore[type-arg]
     ) -> cython.Py_ssize_t:
-        """Why the open batch took no more rows; -1 if it refused none. Closes a batch that cannot grow."""
+        """Why the open batch took no more rows; -1 if it refused none. Closes a full batch."""
         if refusal == 0:
             return -1
-        if refusal == NEEDS_SEGMENT and (taken or spares is None):
+        if refusal == NEEDS_SEGMENT:
             return GROW
-        # No room, and the batch cannot grow: it leaves as it is.
-        unused: cython.Py_ssize_t = 0
-        if refusal != NEEDS_SEGMENT:
-            # The space that a full batch cannot use counts as used. So each partition gets one batch at a time, and a
-            # request takes one batch of each.
-            unused = HEADER_SIZE + max(0, batch.writer.limit - batch.writer.estimated_size())
-        self._open = None
+        # The space that a full batch cannot use counts as used. So each partition gets one batch at a time, and a
+        # request takes one batch of each.
+        unused: cython.Py_ssize_t = HEADER_SIZE + max(0, batch.writer.limit - batch.writer.estimated_size())
+        self._shut_locked(True)
         if (
             sticky is not None
             and sticky.sticky_partition == self.partition
@@ -365,6 +360,13 @@ class PartitionQueue:
         self.incomplete.add(fresh)
         self._open = fresh
 
+    def _shut_locked(self, full: cython.bint) -> object:
+        """Close the open batch. The next one will probably have as many bytes."""
+        batch: Batch | None = self._open
+        if batch is not None:
+            self.expected = max(batch.writer.raw_size, batch.writer.limit if full else 0)
+            self._open = None
+
     def _maybe_shut_locked(self, sticky: TopicState | None) -> cython.bint:
         """Close the open batch, which has just refused a record, unless it may grow.
 
@@ -379,7 +381,7 @@ class PartitionQueue:
         if batch is not None:
             if batch.appended == NEEDS_SEGMENT:
                 return False
-            self._open = None
+            self._shut_locked(True)
         if sticky is None or not sticky.maybe_switch_locked():
             return False
         return batch is not None and sticky.sticky_partition != self.partition
@@ -387,6 +389,10 @@ class PartitionQueue:
     def needs_batch(self) -> bool:
         """Whether no batch is open for records."""
         return self._open is None
+
+    def open_batch(self) -> Batch | None:
+        """The batch that is open for records; another thread may be about to close it."""
+        return self._open
 
     def head(self) -> tuple[Batch | None, bool]:
         """The oldest batch, and whether it is full or closed (later ones make it so)."""
@@ -543,7 +549,7 @@ class PartitionQueue:
     def _pop_locked(self) -> Batch:
         batch: Batch = self.batches.popleft()
         if batch is self._open:
-            self._open = None
+            self._shut_locked(False)
         return batch
 
     def __repr__(self) -> str:

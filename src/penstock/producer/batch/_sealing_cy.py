@@ -92,7 +92,8 @@ class Sealer:
         body: Any = batch.wire
         codec_id: cython.int = self._codec_id
         if body is not None:
-            written: cython.int = body[ATTRIBUTES_AT + 1] & CODEC_MASK
+            first: Any = body[0] if isinstance(body, list) else body
+            written: cython.int = first[ATTRIBUTES_AT + 1] & CODEC_MASK
             if codec_id and not written and not plain:
                 # For a leader that needed an older format; the one that it goes to now does not.
                 body = self._compress(batch)
@@ -102,7 +103,6 @@ class Sealer:
                 codec_id = written
         elif codec_id and plain:
             codec_id = 0
-            body = self._gather(batch)
         elif codec_id:
             body = self._compress(batch)
         batch.stamped = None  # if this fails half way, its bytes say nothing that can be relied on
@@ -114,37 +114,43 @@ class Sealer:
 
     @cython.cfunc
     def _compress(self, batch: Batch) -> object:
-        raw = batch.writer.raw_records() if batch.wire is None else batch.wire[HEADER_SIZE:]
+        raw = batch.writer.raw_records()
         payload = self.codec.compress(raw)
         self.ratios.observe(batch.queue.topic, self._codec_id, len(payload) / len(raw))
         del raw  # it may be a view of the very memory that is written below
         return self._put(batch, payload)
 
     @cython.cfunc
-    def _gather(self, batch: Batch) -> object:
-        """The records in one piece; None where they are."""
-        if len(batch.writer.segments) == 1:
-            return None
-        return self._put(batch, batch.writer.raw_records())
+    def _put(self, batch: Batch, payload: Any) -> list:  # type: ignore[type-arg]
+        """Write the records section into the memory of the batch, behind room for the header; the pieces.
 
-    @cython.cfunc
-    def _put(self, batch: Batch, payload: Any) -> object:
-        """Memory with room for the header, and the records section behind it; what is not needed goes back."""
-        size = HEADER_SIZE + len(payload)
-        if batch.buffers and size <= len(batch.buffers[0]):
-            target = memoryview(batch.buffers[0])[:size]
-            surplus = batch.buffers[1:]
-            batch.buffers = batch.buffers[:1]
-        elif batch.buffers:
-            memory, batch.counted = self._pool.trade(batch.buffers, size)
-            target, surplus = memoryview(memory), []
-            batch.buffers = []
-        else:
-            target, surplus = memoryview(bytearray(size)), []  # a piece of a split lives outside the pool
-        target[HEADER_SIZE:] = payload
-        if surplus:
-            self._pool.give_back(surplus)
-        return target
+        What is not needed goes back. Where compression made the data larger than it was, the rest stays where the codec
+        has put it, and is not charged: there may be no memory for it, and the batch must go out.
+        """
+        rest: Any = memoryview(payload)
+        needed: cython.Py_ssize_t = HEADER_SIZE + len(rest)
+        room: cython.Py_ssize_t = HEADER_SIZE  # for the header, in the first piece
+        free: list = sorted(batch.writer.segments, key=len)
+        kept: list = []
+        pieces: list = []
+        at: cython.Py_ssize_t
+        while needed and free:
+            at = len(free) - 1
+            while at > 0 and len(free[at - 1]) >= needed:
+                at -= 1
+            kept.append(free.pop(at))  # the smallest that is large enough, else the largest
+            piece = memoryview(kept[-1])[:needed]
+            piece[room:] = rest[: len(piece) - room]
+            rest = rest[len(piece) - room :]
+            needed -= len(piece)
+            room = 0
+            pieces.append(piece)
+        if needed:
+            pieces.append(rest)
+        batch.writer.segments[:] = kept
+        if batch.buffers and free:  # a piece of a split lives outside of the pool
+            self._pool.give_back(free)
+        return pieces
 
     def split(self, batch: Batch) -> list[Batch]:
         """Cut a batch that was too large into smaller ones; it stays as it is until it is told of them.
@@ -152,18 +158,17 @@ class Sealer:
         A first split aims at batch.size; a piece that is still too large is halved, but never below its largest record,
         so that splitting comes to an end.
         """
-        if batch.wire is None:
-            raise ValueError(f"{batch!r} was never sent")
+        wire = batch.sealed_bytes()
         if batch.done:
             raise IllegalStateError(f"{batch!r} has its outcome")
         limit = self._batch_size
         if batch.is_piece:
             limit = max(batch.writer.max_record_size + HEADER_SIZE, batch.writer.raw_size // 2)
         self.ratios.reset(
-            batch.queue.topic, self._codec_id, max(1.0, len(batch.wire) / batch.writer.raw_size)
+            batch.queue.topic, self._codec_id, max(1.0, len(wire) / batch.writer.raw_size)
         )
         pieces: list[Batch] = []
-        (sealed,) = read_batches(batch.wire)
+        (sealed,) = read_batches(wire)
         for record in sealed.records():
             size = 0
             if pieces:
@@ -177,11 +182,10 @@ class Sealer:
 
     def without(self, batch: Batch, refused: Container[int]) -> list[tuple[int, Batch]]:
         """A batch without some of its records: those between them as batches, each with the index of its first one."""
-        if batch.wire is None:
-            raise ValueError(f"{batch!r} was never sent")
+        wire = batch.sealed_bytes()
         if batch.done:
             raise IllegalStateError(f"{batch!r} has its outcome")
-        (sealed,) = read_batches(batch.wire)
+        (sealed,) = read_batches(wire)
         kept = ((index, record) for index, record in enumerate(sealed.records()) if index not in refused)
         pieces: list[tuple[int, Batch]] = []
         # Neighbours have the same distance between index and place.

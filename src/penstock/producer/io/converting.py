@@ -240,8 +240,7 @@ class Conversions:
             refusal = None
             if batch.queue in headerless and batch.identity.base_sequence < 0:
                 try:
-                    assert batch.wire is not None
-                    convert(batch.wire, NEWEST_LEGACY_MAGIC, _NO_CODEC)
+                    convert(batch.sealed_bytes(), NEWEST_LEGACY_MAGIC, _NO_CODEC)
                 except LegacyFormatError as error:
                     if error.reason is LegacyFormatReason.HEADERS:
                         refusal = self._refuse_headers(batch, error.indexes, _OLD_TOPIC)
@@ -296,15 +295,15 @@ class Conversions:
             return None  # it is sent again
         batch.legacy = None
         codec = self._sealer.codec
-        assert batch.wire is not None
+        wire = batch.sealed_bytes()
         try:
-            records = convert(batch.wire, magic, codec)
+            records = convert(wire, magic, codec)
         except LegacyFormatError as error:
             refusal = self._refuse(batch, error, who)
             if refusal is not None:
                 return refusal
             try:
-                records = convert(batch.wire, magic, codec, drop_headers=True)
+                records = convert(wire, magic, codec, drop_headers=True)
             except LegacyFormatError as without:
                 return self._refuse(batch, without, who)
         batch.legacy = (magic, records)
@@ -332,8 +331,7 @@ class Conversions:
         None: they carry the context of a trace and nothing else, and go without it.
         """
         wanted = set(indexes)
-        assert batch.wire is not None
-        (sealed,) = read_batches(batch.wire)
+        (sealed,) = read_batches(batch.sealed_bytes())
         errors = []
         for index, record in enumerate(sealed.iter_records()):
             found = [] if index not in wanted else self._names_of_user(record.headers)
