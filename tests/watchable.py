@@ -9,11 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from unittest import mock
 
 from penstock.producer import assembly
 from penstock.producer.batch._accumulator_cy import RecordAccumulator
-from penstock.producer.batch._buffer_pool_cy import BufferPool
+from penstock.producer.batch._buffer_pool_cy import SMALLEST_CHUNK, BufferPool
 from penstock.producer.io import _sender_cy
 from penstock.producer.io._outcomes_cy import Outcomes
 from penstock.producer.io._sender_cy import Sender
@@ -36,10 +37,10 @@ class WatchableSender(Sender):
 
 
 @contextmanager
-def watchable_parts() -> Iterator[None]:
+def watchable_parts(smallest_chunk: int = SMALLEST_CHUNK) -> Iterator[None]:
     """Let a producer that is put together in this block have such parts."""
     with (
-        mock.patch.object(assembly, "BufferPool", WatchablePool),
+        mock.patch.object(assembly, "BufferPool", partial(WatchablePool, smallest=smallest_chunk)),
         mock.patch.object(assembly, "RecordAccumulator", WatchableAccumulator),
         mock.patch.object(assembly, "Sender", WatchableSender),
         mock.patch.object(_sender_cy, "Outcomes", WatchableOutcomes),

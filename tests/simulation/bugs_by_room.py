@@ -185,6 +185,62 @@ def busy_topics_forgotten() -> Changes:
     return around("RecordAccumulator", "_queues_to_come_back_to", lambda *_: set())
 
 
+def chunk_freed_twice() -> Changes:
+    """Of the chunks that go back together, the last goes back once more."""
+
+    def give_back(original: Any, pool: Any, buffers: Any) -> None:
+        chunks = list(buffers)
+        original(pool, chunks + chunks[-1:] if len(chunks) > 1 else chunks)
+
+    return around("BufferPool", "give_back", give_back)
+
+
+def chunk_kept() -> Changes:
+    """A batch that failed, expired or was split keeps its last chunk."""
+
+    def release_all(original: Any, accumulator: Any, batches: Any) -> None:
+        states = find("BatchState")
+        for batch in batches:
+            if batch.state in (states.FAILED, states.SPLIT) and len(batch.buffers) > 1:
+                del batch.buffers[-1]
+        original(accumulator, batches)
+
+    return around("RecordAccumulator", "release_all", release_all)
+
+
+def chunk_counted_twice() -> Changes:
+    """The memory of a chunk that is made is charged once more."""
+
+    def make(original: Any, pool: Any, size: int) -> Any:
+        pool._unused -= size
+        return original(pool, size)
+
+    return around("BufferPool", "_make", make)
+
+
+def waiter_passed_over() -> Changes:
+    """The memory that comes back goes to the second who waits, if that one asked for a smaller chunk."""
+
+    def gather(original: Any, pool: Any) -> Any:
+        waiting = list(pool._waiting.values())
+        if len(waiting) > 1 and waiting[1].size < waiting[0].size:
+            pool._waiting.move_to_end(waiting[0].ticket)
+        return original(pool)
+
+    return around("BufferPool", "_gather_for_first_locked", gather)
+
+
+def chunk_reused_while_it_is_sent() -> Changes:
+    """The last chunk of a batch in several goes back when the batch is sealed, before its request is answered."""
+
+    def seal(original: Any, sealer: Any, batch: Any, *args: Any) -> None:
+        original(sealer, batch, *args)
+        if isinstance(batch.wire, list) and len(batch.buffers) > 1:
+            sealer._pool.give_back([batch.buffers.pop()])
+
+    return around("Sealer", "seal", seal)
+
+
 def gathered_memory_lost() -> Changes:
     """What had been gathered for somebody who gives up waiting for memory does not go back."""
 
@@ -348,6 +404,11 @@ ALL = (
     place_in_the_whole_for_that_in_a_piece,
     retries_overtake_each_other,
     busy_topics_forgotten,
+    chunk_freed_twice,
+    chunk_kept,
+    chunk_counted_twice,
+    waiter_passed_over,
+    chunk_reused_while_it_is_sent,
     gathered_memory_lost,
     pieces_lose_headers,
     request_size_ignored,

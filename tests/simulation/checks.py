@@ -64,7 +64,7 @@ def _would_fit(batch: Any, following: Any) -> bool:
     writer = batch.writer
     if batch.attempts or following.attempts or writer.sealed or following.writer.sealed:
         return False  # they were put back
-    room = min(writer.limit, len(writer.segments[0])) - writer.raw_size
+    room = writer.limit - writer.raw_size
     first = following.writer.raw_size - HEADER_SIZE + _VARINT_SLACK
     return following.record_count == 1 and writer.ratio == 1.0 and first <= room
 

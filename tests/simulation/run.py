@@ -59,6 +59,7 @@ from simulation.wire import EPOCH, World, sim_clock
 _LONGEST = 400.0  # virtual seconds that a life may take: by then every fault has undone itself long ago
 _MOST_TURNS = 20_000
 _MOST_LIVES = 60
+_CHUNKS = (40, 80, 160, 1024)  # bytes: the smallest; with the last one a batch is nearly always in one piece
 _FORGETFUL = 3  # every so many seeds topics and brokers are forgotten whenever they can be
 
 
@@ -329,7 +330,7 @@ class Simulation:
         servers = ",".join(f"broker-{index}:9092" for index in range(plan.brokers))
 
         def assemble_here(config: ProducerConfig) -> ProducerParts:
-            with watchable_parts():
+            with watchable_parts(stream(self.seed, "chunks").choice(_CHUNKS)):
                 return assemble(config, self.clock, self.world.backend(), rng)
 
         with (
