@@ -343,7 +343,6 @@ def test_a_wrong_value_of_an_old_name_names_it(name, value):
     [
         ("transaction.two.phase.commit.enable", True),
         ("config.providers", ["file"]),
-        ("buffer.memory.allocation.strategy", "incremental"),
     ],
 )
 def test_features_to_come_are_refused(name, value):
@@ -360,11 +359,9 @@ def test_features_to_come_may_be_set_to_off():
             "enable.metrics.push": "false",
             "metric.reporters": "",
             "config.providers": [],
-            "buffer.memory.allocation.strategy": "FULL",
         }
     )
     assert not config.enable_idempotence
-    assert config.buffer_memory_allocation_strategy == "full"
 
 
 # ------------------------------------------------------------------------------------------------ the object

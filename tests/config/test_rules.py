@@ -209,6 +209,15 @@ def test_what_java_has_for_jmx_is_left_out_with_a_warning(caplog):
         assert of_reporter.startswith(f"{jmx} in metric.reporters has no effect: there is no JMX here")
 
 
+@pytest.mark.parametrize("strategy", [None, "Incremental", "FULL"])
+def test_memory_follows_the_data_whatever_the_strategy(caplog, strategy):
+    caplog.set_level("INFO")
+    config = read(**({} if strategy is None else {"buffer_memory_allocation_strategy": strategy}))
+    assert config.buffer_memory_allocation_strategy == (strategy or "incremental").lower()
+    told = [each.levelname for each in caplog.records if "strategy=full has no effect" in each.message]
+    assert told == (["INFO"] if strategy == "FULL" else [])
+
+
 def test_too_little_memory_for_one_batch_is_warned_about(caplog):
     read(buffer_memory=1000)
     assert "batch.size=16384 is larger than buffer.memory=1000" in caplog.text

@@ -207,10 +207,10 @@ _LOW_SENDING = (
         _NOT_NEGATIVE,
     ),
     ConfigKey(
-        "buffer.memory.allocation.strategy", _STRING, "full", "low",
-        "Whether a batch takes its memory whole or piece by piece.",
+        "buffer.memory.allocation.strategy", _STRING, "incremental", "low",
+        "Whether a batch takes its memory whole or piece by piece. Here memory always follows the data: full is accepted "
+        "and has no effect.",
         OneOf(("full", "incremental"), any_case=True),
-        not_yet="incremental allocation",
     ),
 )  # fmt: skip
 

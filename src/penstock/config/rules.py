@@ -121,6 +121,7 @@ def apply_rules(values: dict[str, Any], explicit: AbstractSet[str]) -> None:
     _apply_idempotence(values, explicit)
     apply_backoffs(values, explicit)
     _apply_reporters(values)
+    _apply_allocation(values)
     _apply_partitioner(values, explicit)
     if values["batch.size"] > values["buffer.memory"]:
         tell(
@@ -197,6 +198,15 @@ def _apply_reporters(values: dict[str, Any]) -> None:
             _logger, logging.WARNING, Event.OPTION_WITHOUT_EFFECT, text, _JMX_REPORTER, option="metric.reporters"
         )  # fmt: skip
     values["metric.reporters"] = kept
+
+
+def _apply_allocation(values: dict[str, Any]) -> None:
+    if values["buffer.memory.allocation.strategy"] == "full":
+        text = "buffer.memory.allocation.strategy=full has no effect: a batch takes its memory as it grows"
+        tell(
+            _logger, logging.INFO, Event.OPTION_WITHOUT_EFFECT, text,
+            option="buffer.memory.allocation.strategy",
+        )  # fmt: skip
 
 
 def _apply_partitioner(values: dict[str, Any], explicit: AbstractSet[str]) -> None:
