@@ -35,6 +35,19 @@ cdef inline Py_ssize_t put_uvarint(unsigned char* memory, Py_ssize_t at, unsigne
     memory[at] = value
     return at + 1
 
+# Such a number, with `at` moved behind it; -1 where the data ends before it, or it is above 2^28 - 1.
+cdef inline int take_uvarint(const unsigned char* data, Py_ssize_t size, Py_ssize_t* at) noexcept nogil:
+    cdef int value = 0
+    cdef int shift
+    for shift in range(0, 28, 7):
+        if at[0] >= size:
+            return -1
+        value |= (data[at[0]] & 0x7F) << shift
+        at[0] += 1
+        if data[at[0] - 1] < 0x80:
+            return value
+    return -1
+
 # A number of `size` bytes, the highest first.
 cdef inline Py_ssize_t put_big_endian(
     unsigned char* memory, Py_ssize_t at, long long value, int size

@@ -195,6 +195,11 @@ class Core:
     def ready(self) -> ReadyCheck:
         return self.drainer.ready(self.snapshot, self.now)
 
+    def expiry(self) -> float:
+        """The moment before which no queued batch expires."""
+        self.ready()
+        return self.drainer.next_expiry
+
     def ready_ids(self) -> list[int]:
         return sorted(node.id for node in self.ready().nodes)
 

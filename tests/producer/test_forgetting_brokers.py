@@ -120,7 +120,6 @@ class BrokersThatCome(Rig):
             "metrics": len(self.parts.registry.snapshot(self.clock.now()).get(NODES, ())),
             "sums": sum(group == NODES for group, _ in self.parts.registry._sums),
             "met": len(self.conversions._met),
-            "rotation": len(drainer._rotation),
             "progress": len(drainer.load._progress),
         }
 
@@ -164,7 +163,7 @@ def test_a_broker_is_remembered_for_five_minutes(monkeypatch):
     rig.name()
     rig.run_for(REMEMBERED - 10)
     assert {1, 2, 3, 4} <= rig.states._nodes.keys()
-    assert len(rig.sizes()) == 11
+    assert len(rig.sizes()) == 10
     rig.run_for(90)
     assert rig.sizes() == {
         "states": 2,  # with the bootstrap server
@@ -176,7 +175,6 @@ def test_a_broker_is_remembered_for_five_minutes(monkeypatch):
         "metrics": 1,
         "sums": 1,
         "met": 0,
-        "rotation": 1,
         "progress": 1,
     }
 

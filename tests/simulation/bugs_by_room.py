@@ -276,6 +276,23 @@ def request_size_ignored() -> Changes:
     return around("Drainer", "__init__", init)
 
 
+def ready_queue_forgotten() -> Changes:
+    """A queue that still has a batch after it was served is not served again."""
+
+    def take(original: Any, drainer: Any, broker: Any, *args: Any) -> list[Any]:
+        taken: list[Any] = original(drainer, broker, *args)
+        served = {batch.queue for batch in taken}
+        broker.heads = [led for led in broker.heads if led.queue not in served]
+        return taken
+
+    return around("Drainer", "_take_batches", take)
+
+
+def timer_lost() -> Changes:
+    """The I/O thread does not wake up when a batch has lingered or backed off."""
+    return around("Drainer", "_note_due", lambda *_: None)
+
+
 class _WithoutUpdates:
     """Metadata that nobody can ask to be updated."""
 
@@ -412,6 +429,8 @@ ALL = (
     gathered_memory_lost,
     pieces_lose_headers,
     request_size_ignored,
+    ready_queue_forgotten,
+    timer_lost,
     retry_without_refresh,
     muted_after_a_failure,
     key_overrules_the_partition,

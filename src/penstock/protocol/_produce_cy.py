@@ -34,7 +34,12 @@ if cython.compiled:
     from cython.cimports.cpython.buffer import PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
     from cython.cimports.cpython.bytes import PyBytes_AS_STRING, PyBytes_FromStringAndSize
     from cython.cimports.libc.string import memcmp, memcpy
-    from cython.cimports.penstock._primitives_cy import big_endian_at, put_big_endian, put_uvarint
+    from cython.cimports.penstock._primitives_cy import (
+        big_endian_at,
+        put_big_endian,
+        put_uvarint,
+        take_uvarint,
+    )
     from cython.cimports.penstock.records._layout_cy import (
         ATTRIBUTES_AT,
         BATCH_LENGTH_AT,
@@ -92,7 +97,6 @@ _IN_PARTITION = cython.declare(cython.Py_ssize_t, 16)
 _PLAIN_VERSION = cython.declare(cython.int, 13)
 _ANSWER_SIZE = cython.declare(cython.Py_ssize_t, 33)
 _END_SIZE = cython.declare(cython.Py_ssize_t, 5)
-_MANY = cython.declare(cython.int, 0x80)  # from here on an unsigned varint takes more than one byte
 
 
 def is_compiled() -> bool:
@@ -546,18 +550,19 @@ def read_plain_answer(body: Any, topics: list) -> ProduceResponse | None:  # typ
 @cython.cfunc
 def _read_memory(data: cython.p_const_uchar, size: cython.Py_ssize_t, topics: list) -> ProduceResponse:  # type: ignore[type-arg]
     partitions: list = []  # type: ignore[type-arg]
-    at: cython.Py_ssize_t = 1
-    if size < 1 or not 0 < data[0] < _MANY:
-        return None  # type: ignore[return-value]
+    at: cython.Py_ssize_t = 0
     count: cython.int
     one: PartitionResponse
-    for _ in range(cython.cast(cython.int, data[0]) - 1):
-        if at + _UUID_SIZE + 1 > size:
+    topic_count: cython.int = take_uvarint(data, size, cython.address(at))
+    if topic_count < 1:
+        return None  # type: ignore[return-value]
+    for number in range(topic_count - 1):
+        if at + _UUID_SIZE > size:
             return None  # type: ignore[return-value]
-        name: str | None = _name_of(topics, data + at)
-        count = data[at + _UUID_SIZE]
-        at += _UUID_SIZE + 1
-        if name is None or not 0 < count < _MANY:
+        name: str | None = _name_of(topics, number, data + at)
+        at += _UUID_SIZE
+        count = take_uvarint(data, size, cython.address(at))
+        if name is None or count < 1:
             return None  # type: ignore[return-value]
         for _ in range(count - 1):
             if at + _ANSWER_SIZE > size or data[at + 30] != 1 or data[at + 31] or data[at + 32]:
@@ -585,10 +590,13 @@ def _read_memory(data: cython.p_const_uchar, size: cython.Py_ssize_t, topics: li
 
 
 @cython.cfunc
-def _name_of(topics: list, topic_id: cython.p_const_uchar) -> str | None:  # type: ignore[type-arg]
-    """The name of the topic with that id; None: there is none. Compiled code only."""
+def _name_of(topics: list, number: cython.Py_ssize_t, topic_id: cython.p_const_uchar) -> str | None:  # type: ignore[type-arg]
+    """The name of the topic with that id, nearly always the one with this number; None: no topic has it."""
+    count: cython.Py_ssize_t = len(topics)
     topic: TopicBatches
-    for topic in topics:
+    tried: cython.Py_ssize_t
+    for tried in range(count):
+        topic = topics[(number + tried) % count]
         if not memcmp(PyBytes_AS_STRING(topic.topic_id), topic_id, _UUID_SIZE):
             return topic.name
     return None

@@ -258,12 +258,11 @@ def test_a_closed_queue_keeps_its_batches_and_refuses_records():
     assert [batch.record_count for batch in batches] == [1, 1]
 
 
-def test_a_queue_leaves_the_active_ones_only_when_it_is_empty():
-    q, [batch] = filled(1)
-    q.queue.retire()
-    assert q.active == {q.queue}
+def test_a_queue_is_active_while_it_has_batches():
+    q, [batch, _] = filled(2)
     q.queue.take(batch)
-    q.queue.retire()
+    assert q.active == {q.queue}
+    q.queue.take_all()
     assert q.active == set()
     q.queue.put_back([batch])
     assert q.active == {q.queue}

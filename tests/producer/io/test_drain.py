@@ -3,8 +3,10 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 import random
+import sys
 import weakref
 from typing import Any
 
@@ -49,7 +51,7 @@ def test_nothing_is_ready_when_there_is_nothing():
         check = core.ready()
         assert not check.nodes
         assert not check.leaderless_topics
-        assert check.next_delay == check.next_expiry == FOREVER
+        assert check.next_delay == core.drainer.next_expiry == FOREVER
         core.topic()
 
 
@@ -136,7 +138,7 @@ def test_a_partition_without_leader_asks_for_metadata():
     check = core.ready()
     assert check.nodes == []
     assert check.leaderless_topics == {TOPIC}
-    assert check.next_expiry == START + 120
+    assert core.drainer.next_expiry == START + 120
     core.append(b"v", 1)
     check = core.ready()
     assert [node.id for node in check.nodes] == [1]
@@ -167,7 +169,7 @@ def test_muted_partitions_are_not_ready():
     core.append(FULL, 1)
     core.queue(0).muted = True
     assert core.ready_ids() == [2]
-    core.queue(0).muted = False
+    core.queue(0).unmute()
     assert core.ready_ids() == [1, 2]
 
 
@@ -324,6 +326,43 @@ def test_a_batch_that_does_not_fit_stops_the_request_and_is_first_next_time():
     assert partitions(core.drain()) == [1, 2]
 
 
+def test_what_a_full_request_left_behind_goes_with_the_next_one():
+    """It need not linger: its broker is busy with older batches, and a queue that is served again comes after it."""
+    core = Core([1, 1, 1], max_request_size=1500, linger_ms=1000)
+    core.append(FULL, 0)
+    core.append(bytes(800), 1)
+    core.append(bytes(800), 2)
+    found = []
+    for _ in range(3):
+        found.append(partitions(core.drain()))
+        core.append(FULL, 0)
+    assert found == [[0], [1], [2]]
+    assert partitions(core.drain()) == [0]
+
+
+def test_of_many_queues_only_those_of_the_request_are_looked_at():
+    gate = CountingGate()
+    core = Core([1] * 500, gate=gate, max_request_size=4 * 1024)
+    for partition in range(500):
+        core.append(FULL, partition)
+    for _ in range(10):
+        assert len(core.drain()) == 4
+    assert gate.asked == 40
+
+
+def test_a_queue_that_is_idle_keeps_no_former_cluster():
+    core = Core([1])
+    core.append(FULL)
+    core.drain()
+    former = core.snapshot
+    core.snapshot = cluster([1], more={"other": [1]})
+    core.append(FULL, topic="other")
+    core.drain()
+    gc.collect()
+    unused = cluster()
+    assert sys.getrefcount(former) == sys.getrefcount(unused)
+
+
 def test_one_batch_is_taken_however_large():
     """Requirement 20."""
     core = Core(max_request_size=1000)
@@ -339,7 +378,7 @@ def test_draining_passes_over_muted_partitions():
         core.append(FULL, partition)
     core.queue(1).muted = True
     assert partitions(core.drain()) == [0, 2]
-    core.queue(1).muted = False
+    core.queue(1).unmute()
     assert partitions(core.drain()) == [1]
 
 
@@ -381,7 +420,7 @@ def test_the_answer_of_a_batch_changes_nothing_about_the_next_one():
     core.accumulator.finish(first)
     assert core.drain(1) == []
     first.request_pending = False
-    core.queue().muted = False
+    core.queue().unmute()
     assert len(core.drain()) == 1
 
 
@@ -395,9 +434,11 @@ class CountingGate(OpenGate):
         super().__init__(retries=9)
         self.numbering = self
         self.held: set[int] = set()
+        self.asked = 0
         self.next = 0
 
     def may_drain(self, queue: PartitionQueue, batch: Batch) -> bool:
+        self.asked += 1
         return queue.partition not in self.held
 
     def assign(self, batch: Batch) -> BatchIdentity:
@@ -603,6 +644,17 @@ def test_queue_lengths_are_told_of_every_topic():
     assert found == {"a": (1, 4), TOPIC: (2, 3), "z": (1, 5)}
 
 
+def test_the_lengths_of_many_queues_are_told_every_few_turns():
+    core = Core([1] * 200)
+    fill(core, *[1] * 200)
+    core.append(FULL, 7)
+    told = []
+    for _ in range(5):
+        core.ready()
+        told.append(sticky_load(core) is not None)
+    assert told == [False, False, False, True, True]
+
+
 def test_even_queues_need_no_weights():
     """Requirement 30."""
     core = Core([1, 1])
@@ -716,7 +768,7 @@ def test_any_course_of_events_delivers_every_record_once_in_order(seed):
             in_flight += batches
         if in_flight and rng.random() < 0.5:
             batch = in_flight.pop(rng.randrange(len(in_flight)))
-            batch.queue.muted = False
+            batch.queue.unmute()
             drawn = rng.random()
             if drawn < 0.2:
                 core.retry(batch, rng.random() * 0.01)
@@ -729,7 +781,7 @@ def test_any_course_of_events_delivers_every_record_once_in_order(seed):
                 core.acknowledge(batch, base)
     flush = core.accumulator.flush()
     for batch in in_flight:
-        batch.queue.muted = False
+        batch.queue.unmute()
         core.retry(batch)
     core.now += 1
     for batch in core.drain_all():

@@ -21,12 +21,14 @@ cdef class RecordAccumulator:
     cdef set _flushes
     cdef bint _closed
     cdef readonly set _active
+    cdef readonly list _news
     cdef readonly set _incomplete
     cdef set _given_up
     cdef public object deferred
     cdef readonly object owner
 
     cpdef list active_queues(self)
+    cpdef list take_news(self)
     cpdef bint everything_sendable(self) except -1
     cpdef release_all(self, list batches)
     cpdef forget_all(self, list batches)

@@ -51,6 +51,9 @@ else:
     )
 
 
+_NO_QUEUES: list = []  # type: ignore[type-arg]  # of nearly every turn; never changed
+
+
 def is_compiled() -> bool:
     """Whether this module runs as machine code."""
     return bool(cython.compiled)
@@ -115,6 +118,8 @@ class RecordAccumulator:
         self._closed = False
         # A queue adds itself, and its batches, under its own lock. Copies of sets are atomic.
         self._active: set[PartitionQueue] = set()
+        # Queues that the I/O thread is to look at, likewise; one may be in it more than once.
+        self._news: list[PartitionQueue] = []
         self._incomplete: set[Batch] = set()
         # Batches that have their outcome while a request still holds them. Written by the I/O thread; any thread may
         # ask whether there are any, which is one step.
@@ -155,7 +160,7 @@ class RecordAccumulator:
         queue = queues.get(partition)
         if queue is None:
             queue = queues[partition] = PartitionQueue(
-                topic, partition, self._active, self._incomplete, self._admission, self.owner
+                topic, partition, self._active, self._incomplete, self._admission, self.owner, self._news
             )
             if self._closed:
                 queue.close()
@@ -248,6 +253,15 @@ class RecordAccumulator:
         """The queues that have batches, in a stable order."""
         return in_order(self._active)
 
+    def take_news(self) -> list:
+        """The queues that changed since this was called before, in the order of the changes."""
+        count: cython.Py_ssize_t = len(self._news)
+        if not count:
+            return _NO_QUEUES
+        news: list = self._news[:count]
+        del self._news[:count]  # what was added meanwhile stays
+        return news
+
     def everything_sendable(self) -> cython.bint:
         """Whether batches need not wait for more records: a flush, a close, or memory is short."""
         return True if self._closed or self._flushes else self.pool.waiting() > 0
@@ -277,7 +291,7 @@ class RecordAccumulator:
 
     def has_undrained(self) -> bool:
         """Whether any batch waits in a queue."""
-        return any(map(PartitionQueue.depth, list(self._active)))
+        return bool(self._active)
 
     def has_incomplete(self) -> bool:
         """Whether any batch has no outcome yet."""

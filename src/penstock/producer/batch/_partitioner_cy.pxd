@@ -48,14 +48,18 @@ cdef class NodeProgress:
 
 cdef class LoadWatch:
     cdef BuiltInPartitioner _partitioner
-    cdef readonly bint adaptive
+    cdef bint _adaptive
+    cdef readonly bint has_changes
     cdef readonly bint avoids_stalled
+    cdef readonly dict _changed
     cdef readonly dict _progress
     cdef readonly object _seen
     cdef object _snapshot
     cdef dict _led
 
     cpdef note_partition(self, str topic, int partition)
+    cpdef note_change(self, str topic)
+    cpdef update_changed(self, dict topics)
     cpdef note_node(self, node_id, bint can_take, double now)
     cpdef update(self, TopicState topic)
     cdef Py_ssize_t _count_led(self, str topic) except -1

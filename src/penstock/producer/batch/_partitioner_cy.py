@@ -33,6 +33,10 @@ if TYPE_CHECKING:
     from penstock.producer.metadata.cluster import ClusterSnapshot
 
 
+# The lengths of so many queues are told in a turn, about.
+_QUEUES_A_TURN = cython.declare(cython.Py_ssize_t, 64)
+
+
 def is_compiled() -> bool:
     """Whether this module runs as machine code."""
     return bool(cython.compiled)
@@ -309,13 +313,17 @@ class LoadWatch:
         partitioner: chooses by it.
 
     Attributes:
-        adaptive: whether the partitioner wants to know. Otherwise `update` need not be called.
+        has_changes: whether queue lengths changed that the partitioner wants to know, and was not told yet.
         avoids_stalled: whether it leaves out partitions of stalled brokers. Otherwise `note_node` need not be called.
     """
 
     def __init__(self, partitioner: BuiltInPartitioner) -> None:
         self._partitioner = partitioner
-        self.adaptive = partitioner.adaptive
+        self._adaptive = partitioner.adaptive
+        self.has_changes = False
+        # Topics whose queue lengths have changed, and in how many turns they are told; -1: that is to be found out. To
+        # tell them takes a look at each queue, so a topic with many partitions is not told in each turn.
+        self._changed: dict[str, int] = {}
         self.avoids_stalled = partitioner.adaptive and partitioner.availability_timeout > 0
         self._progress: dict[int, NodeProgress] = {}  # by node
         self._seen: Any = defaultdict(set)  # partitions that have had a batch, by topic
@@ -330,6 +338,35 @@ class LoadWatch:
     def note_partition(self, topic: str, partition: cython.int) -> None:
         """Remember that a partition has had a batch."""
         self._seen[topic].add(partition)
+
+    def note_change(self, topic: str) -> Any:
+        """Remember that the length of a queue has changed, or its leader."""
+        if self._adaptive and topic not in self._changed:
+            self._changed[topic] = -1
+            self.has_changes = True
+
+    def update_changed(self, topics: dict) -> None:  # type: ignore[type-arg]
+        """Tell the lengths that have changed, by topic.
+
+        Args:
+            topics: the TopicStates, by name.
+        """
+        state: TopicState | None
+        for topic, turns in list(self._changed.items()):
+            state = topics.get(topic)
+            if state is None or state.sticky_partition < 0:  # no record had no key
+                del self._changed[topic]
+                continue
+            left: cython.Py_ssize_t = len(state.queues) // _QUEUES_A_TURN if turns < 0 else turns - 1
+            if left > 0:
+                self._changed[topic] = left
+                continue
+            self.update(state)
+            if self.avoids_stalled:
+                self._changed[topic] = -1  # brokers stall without a change
+            else:
+                del self._changed[topic]
+        self.has_changes = bool(self._changed)
 
     def note_node(self, node_id: Any, can_take: cython.bint, now: cython.double) -> Any:
         """Remember whether a ready broker could take what is there; stalled ones are avoided after a while."""
@@ -366,8 +403,9 @@ class LoadWatch:
 
     def keep_topics(self, kept: Container[str]) -> None:
         """Forget which partitions of other topics have had a batch."""
-        for topic in [topic for topic in self._seen if topic not in kept]:
-            del self._seen[topic]
+        for known in (self._seen, self._changed):
+            for topic in [topic for topic in known if topic not in kept]:
+                del known[topic]
 
     def keep_nodes(self, kept: Container[int]) -> None:
         """Forget how far other brokers have got."""

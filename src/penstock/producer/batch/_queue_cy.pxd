@@ -21,6 +21,8 @@ cdef class PartitionQueue:
     cdef readonly object owner
     cdef set active              # the producer's
     cdef set incomplete
+    cdef readonly list news      # the producer's: emptied by the I/O thread
+    cdef public object led       # owned by the I/O thread
     cdef public bint muted       # owned by the I/O thread
     cdef ShortLock _lock         # the rest, and the two sets above, change under it
     cdef readonly bint closed
@@ -28,7 +30,7 @@ cdef class PartitionQueue:
     cdef long long _openings     # batches that were opened here, so far
     cdef Batch _open             # takes records; None when there is none; `open_batch` reads it without the lock
     cdef readonly Py_ssize_t expected  # bytes that the next batch will probably have, from the one closed last
-    cdef bint _news              # of the last `append_to_open`: the I/O thread is to hear of it
+    cdef bint _wakes             # of the last `append_to_open`: the I/O thread is to be woken
 
     cdef _append_or_say_locked(
         self,
@@ -64,6 +66,8 @@ cdef class PartitionQueue:
     cdef _refuse_locked(self)
     cdef _open_locked(self, Batch fresh)
     cdef _shut_locked(self, bint full)
+    cdef _note_full_locked(self, Batch batch)
+    cdef _note_oldest_locked(self)
     cpdef Batch open_batch(self)
     cdef bint _maybe_shut_locked(self, TopicState sticky) except -1
     cdef Batch _pop_locked(self)
@@ -72,7 +76,6 @@ cdef class PartitionQueue:
     cpdef bint is_empty(self) except -1
     cpdef bint take(self, Batch batch) except -1
     cdef bint _take_locked(self, Batch batch) except -1
-    cpdef retire(self)
-    cdef _retire_locked(self)
+    cpdef unmute(self)
 
 cpdef list in_order(set active)

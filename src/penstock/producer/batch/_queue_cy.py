@@ -54,6 +54,8 @@ _NOT_ADMITTED = "the transaction ended, by commit, abort or error, while the rec
 
 # A C variable when compiled.
 _NO_BUDGET = cython.declare(cython.Py_ssize_t, 0x7FFFFFFF)
+# The first batch of a queue gives it an oldest one, and the second one makes that ready.
+_NEWS = cython.declare(cython.Py_ssize_t, 2)
 # For so many queues at most, an insertion sort is faster than a sort that computes keys and compares tuples.
 _FEW = cython.declare(cython.Py_ssize_t, 24)
 _BY_PLACE = attrgetter("place")
@@ -94,10 +96,12 @@ class PartitionQueue:
     Args:
         topic: the partition's topic.
         partition: its number.
-        active: all queues that have batches; this one adds itself.
+        active: all queues that have batches; this one adds and removes itself.
         incomplete: all batches whose outcome is not known; a batch is added when it is queued.
         admission: whether records are accepted; without it they always are.
         owner: whose I/O thread serves this queue.
+        news: queues that the I/O thread is to look at; this one adds itself when its oldest batch may leave earlier
+            than before, or is another one.
     """
 
     def __init__(
@@ -108,6 +112,7 @@ class PartitionQueue:
         incomplete: set,  # type: ignore[type-arg]
         admission: Admission | None = None,
         owner: Owner | None = None,
+        news: list | None = None,  # type: ignore[type-arg]
     ) -> None:
         self._admission = Admission() if admission is None else admission
         self.topic = topic
@@ -116,12 +121,14 @@ class PartitionQueue:
         self.owner = owner
         self.active = active
         self.incomplete = incomplete
+        self.news: list = [] if news is None else news  # type: ignore[type-arg]
+        self.led: Any = None  # the I/O thread's: where it is listed, see `_drain_cy`
         self.muted = False
         self.closed = False
         self._open: Batch | None = None
         self._openings = 0
         self.expected = 0
-        self._news = False
+        self._wakes = False
         self.batches: deque[Batch] = deque()
         # Guards what changes here, but for `muted`, which the I/O thread owns.
         self._lock: Any = ShortLock() if cython.compiled else OwnedLock()
@@ -190,6 +197,8 @@ class PartitionQueue:
                 delivery = batch.append(timestamp, key, value, headers, on_delivery)
             if delivery is None:
                 self._shut_locked(True)
+            else:
+                self._note_full_locked(batch)
         if batch is None or delivery is None:
             if sticky is not None and sticky.maybe_switch_locked():
                 return MOVED
@@ -222,13 +231,13 @@ class PartitionQueue:
                 become full.
         """
         delivery: Delivery | None
-        news: cython.bint
+        wakes: cython.bint
         if cython.compiled:
             if not self._lock.take():
                 return None
             try:
                 delivery = self._append_to_open_locked(timestamp, key, value, headers, on_delivery, sticky)
-                news = self._news
+                wakes = self._wakes
             finally:
                 self._lock.let_go()
         else:
@@ -236,8 +245,8 @@ class PartitionQueue:
                 return None
             with self._lock:
                 delivery = self._append_to_open_locked(timestamp, key, value, headers, on_delivery, sticky)
-                news = self._news
-        if news:
+                wakes = self._wakes
+        if wakes:
             wake()
         return delivery
 
@@ -263,7 +272,9 @@ class PartitionQueue:
                 if sticky is not None:
                     sticky.count_locked(batch.appended, full)
         # If another batch is before it, the queue was ready already, and the I/O thread knows of it.
-        self._news = full and len(self.batches) == 1
+        self._wakes = full and len(self.batches) == 1
+        if self._wakes:
+            self.news.append(self)
         return delivery
 
     def append_rows(
@@ -323,6 +334,7 @@ class PartitionQueue:
                 batch.tell_of_rows(window, first, taken, accepted)
                 if sticky is not None:
                     sticky.count_locked(batch.writer.raw_size - before, batch.writer.is_full())
+                self._note_full_locked(batch)
             return taken, self._end_chunk_locked(batch, window.refusal, sticky)
 
     def _end_chunk_locked(
@@ -352,20 +364,28 @@ class PartitionQueue:
         """Queue a new batch after it has got its first record: so an error before that leaves no empty batch."""
         if fresh.writer.count == 0:
             raise ValueError(f"a new batch of {self.topic}-{self.partition} has no room for its first record")
-        self.active.add(self)
         self.batches.append(fresh)
+        self.active.add(self)
         fresh.queued_as = len(self.batches)
+        if fresh.queued_as <= _NEWS:
+            self.news.append(self)
         self._openings += 1
         fresh.opening = self._openings
         self.incomplete.add(fresh)
         self._open = fresh
 
     def _shut_locked(self, full: cython.bint) -> object:
-        """Close the open batch. The next one will probably have as many bytes."""
+        """Close the open batch: it is ready now, if it is the oldest. The next one will probably have as many bytes."""
         batch: Batch | None = self._open
         if batch is not None:
             self.expected = max(batch.writer.raw_size, batch.writer.limit if full else 0)
             self._open = None
+        if len(self.batches) == 1:
+            self.news.append(self)
+
+    def _note_full_locked(self, batch: Batch) -> None:
+        if len(self.batches) == 1 and batch.writer.is_full():
+            self.news.append(self)
 
     def _maybe_shut_locked(self, sticky: TopicState | None) -> cython.bint:
         """Close the open batch, which has just refused a record, unless it may grow.
@@ -448,6 +468,7 @@ class PartitionQueue:
         with self._lock:
             while self.batches and self.batches[0].reached_timeout(now, timeout):
                 taken.append(self._pop_locked())
+            self._note_oldest_locked()
         return taken
 
     def close(self) -> None:
@@ -466,7 +487,6 @@ class PartitionQueue:
         with self._lock:
             if self.batches or self._open is not None:
                 return False
-            self.active.discard(self)
             self._admission = _FORGOTTEN
             return True
 
@@ -504,6 +524,7 @@ class PartitionQueue:
             for batch in reversed(batches):
                 self.batches.insert(at, batch)
             self.active.add(self)
+            self._note_oldest_locked()
 
     def put_back_in_order(self, batch: Batch, comes_before: Callable[[Batch, Batch], bool]) -> None:
         """Queue a batch again behind those at the head that `comes_before(queued, batch)` says precede it."""
@@ -515,6 +536,7 @@ class PartitionQueue:
                 at += 1
             self.batches.insert(at, batch)
             self.active.add(self)
+            self._note_oldest_locked()
 
     def take_some(self, wanted: Callable[[Batch], bool]) -> list[Batch]:
         """Take the batches that `wanted` says; the others stay in their order."""
@@ -528,28 +550,27 @@ class PartitionQueue:
                 else:
                     kept.append(batch)
             self.batches.extend(kept)
+            if kept:
+                self.active.add(self)
+            self._note_oldest_locked()
         return taken
 
-    def retire(self) -> None:
-        """Leave the active queues, if nothing waits here."""
-        if not cython.compiled:
-            with self._lock:
-                self._retire_locked()
-            return
-        self._lock.acquire()
-        try:
-            self._retire_locked()
-        finally:
-            self._lock.release()
+    def unmute(self) -> None:
+        """Let the next batch leave: nothing of this partition is on the way any more."""
+        self.muted = False
+        with self._lock:
+            self._note_oldest_locked()
 
-    def _retire_locked(self) -> None:
-        if not self.batches:
-            self.active.discard(self)
+    def _note_oldest_locked(self) -> None:
+        if self.batches:
+            self.news.append(self)
 
     def _pop_locked(self) -> Batch:
         batch: Batch = self.batches.popleft()
         if batch is self._open:
             self._shut_locked(False)
+        if not self.batches:
+            self.active.discard(self)
         return batch
 
     def __repr__(self) -> str:

@@ -3,7 +3,18 @@
 
 A batch is ready when it is full, has lingered, or need not wait any more (flush, close, short memory), and when it is
 not backing off and its partition is not muted. If a broker has one ready batch, its request also takes the first batch
-of each of its other partitions, in rotation, up to max.request.size.
+of each of its other partitions, in rotation, up to max.request.size. What such a request leaves behind for want of room
+goes with the next one.
+
+A turn costs what has changed, not what exists:
+
+1. A queue adds itself to the news when its oldest batch may leave earlier than before, or is another one. In each turn
+   the I/O thread takes the news, and lists each queue at its leader, or as leaderless.
+2. Each broker lists its queues that have batches in the order in which they are served: a queue that was served goes to
+   the end. Queues that a drain passes over stay: those that are muted, that back off, or that the gate holds back.
+3. Each broker knows from when on one of its queues may be ready (`due`). That may be too early, never too late. Its
+   queues are looked at when that time has come, and otherwise only in the drain.
+4. When the cluster has changed, all queues with batches are listed anew.
 
 I/O thread only: no other thread takes the batch at the head of a queue.
 """
@@ -36,14 +47,14 @@ if cython.compiled:
         Batch,
         BatchIdentity,
     )
-    from cython.cimports.penstock.producer.batch._partitioner_cy import LoadWatch, TopicState
+    from cython.cimports.penstock.producer.batch._partitioner_cy import LoadWatch
     from cython.cimports.penstock.producer.batch._queue_cy import PartitionQueue
     from cython.cimports.penstock.producer.guarantee._sequences_cy import Numbering
     from cython.cimports.penstock.protocol._produce_cy import PartitionBatch
 else:
     from penstock.producer.batch._accumulator_cy import RecordAccumulator
     from penstock.producer.batch._batch_cy import ALONG, FULL, LINGER, TRANSACTION_END, Batch, BatchIdentity
-    from penstock.producer.batch._partitioner_cy import LoadWatch, TopicState
+    from penstock.producer.batch._partitioner_cy import LoadWatch
     from penstock.producer.batch._queue_cy import PartitionQueue
     from penstock.producer.guarantee._sequences_cy import Numbering
     from penstock.protocol._produce_cy import PartitionBatch
@@ -51,7 +62,7 @@ else:
 if TYPE_CHECKING:
     from penstock.producer.guarantee.gate import Gate
     from penstock.producer.metadata.cluster import ClusterSnapshot
-    from penstock.types import Node, TopicPartition
+    from penstock.types import Node
 
 log = logging.getLogger("penstock.producer")
 
@@ -68,85 +79,69 @@ def is_compiled() -> bool:
 @cython.final
 @cython.cclass
 class ReadyCheck:
-    """What one pass over the active queues found.
+    """What is ready.
 
     Attributes:
         nodes: brokers that have at least one batch ready.
-        next_delay: seconds until the next batch becomes ready. If a broker has a ready batch, its lingering batches may
-            not count: they leave with the ready one, or the gate holds them back, and then an event ends the wait.
-            Batches that back off count in any case.
-        next_expiry: the moment at which the oldest queued batch expires.
+        next_delay: seconds until the next batch becomes ready, of those that are not; `drain` lowers it. Batches of a
+            broker with a ready one may not count: they leave with that one, or the gate holds them back, and then an
+            event ends the wait. Batches that back off count in any case.
         leaderless_topics: topics with batches for partitions whose leader is not known.
-        topics: those of all active queues, also of queues that have just become empty, since their length has changed.
-        brokers: all LeadingBrokers of active queues. Until the batches are drained, they have the heads.
     """
 
     def __init__(self) -> None:
         self.nodes: list[Node] = []
         self.next_delay = _FOREVER
-        self.next_expiry = _FOREVER
         self.leaderless_topics: set[str] = _NO_TOPICS
-        self.topics: list[str] = []
-        self.brokers: list[LeadingBroker] = []
-
-    def _add_head(self, led: LedQueue, batch: Batch, full: cython.bint) -> None:
-        led.batch = batch
-        led.full = full
-        if not led.broker.heads:
-            self.brokers.append(led.broker)
-        led.broker.heads.append(led)
-
-    def _let_go(self) -> None:
-        """Drop all references to batches.
-
-        The warning about failed records that nobody asked about is logged when the last reference to the batch's result
-        is dropped (see `UnseenRecords`). A reference here would delay it.
-        """
-        broker: LeadingBroker
-        led: LedQueue
-        for broker in self.brokers:
-            for led in broker.heads:
-                led.batch = None
-            del broker.heads[:]
-            broker.is_ready = False
 
 
 @cython.final
 @cython.cclass
 class LeadingBroker:
-    """A broker that leads partitions, and what the last pass found of it.
+    """A broker that leads partitions.
 
     Attributes:
-        is_ready: whether one of its batches is ready.
-        heads: its LedQueues that have batches, in the order of their queues.
+        is_ready: whether one of its batches is ready, or is to be tried again.
+        due: from when on one of its batches may be ready.
+        heads: its LedQueues that have batches, those first that are served first. A queue that has become empty
+            otherwise than by a drain may still be among them.
+        is_listed: whether it is among the brokers that have any.
     """
 
     def __init__(self, node: Any) -> None:
         self.node = node
         self.is_ready = False
+        self.due = _FOREVER
         self.heads: list[LedQueue] = []
+        self.is_listed = False
 
 
 @cython.final
 @cython.cclass
 class LedQueue:
-    """A queue whose partition has a leader, and what the last pass found of it.
+    """A queue whose partition has a leader.
 
     Attributes:
+        generation: of the LeaderCache that it belongs to. An idle queue must not keep a former snapshot.
         broker: the leader, and `epoch`, its leader epoch.
         topic_id: the id of the topic.
-        batch: the one at the head, and whether it is `full`; None outside of a pass and its drain.
+        is_listed: whether it is in `broker.heads`.
     """
 
     def __init__(
-        self, queue: PartitionQueue, broker: LeadingBroker, epoch: cython.int, topic_id: bytes
+        self,
+        generation: cython.longlong,
+        queue: PartitionQueue,
+        broker: LeadingBroker,
+        epoch: cython.int,
+        topic_id: bytes,
     ) -> None:
+        self.generation = generation
         self.queue = queue
         self.broker = broker
         self.epoch = epoch
         self.topic_id = topic_id
-        self.batch: Batch | None = None
-        self.full = False
+        self.is_listed = False
 
 
 @cython.final
@@ -157,21 +152,34 @@ class LeaderCache:
     Args:
         snapshot: the cluster; None before anything was looked up.
         load: is told which partitions have had a batch.
+        former: the one before; it is not used any more.
 
     Attributes:
+        generation: its number.
         brokers: the leaders, by node id.
+        busy: those that have batches.
+        leaderless: queues without leader that have batches, by topic.
     """
 
-    def __init__(self, snapshot: ClusterSnapshot | None, load: LoadWatch) -> None:
+    def __init__(
+        self, snapshot: ClusterSnapshot | None, load: LoadWatch, former: LeaderCache | None = None
+    ) -> None:
+        broker: LeadingBroker
+        self.generation = 0
+        if former is not None:
+            self.generation = former.generation + 1
+            for broker in former.busy:
+                broker.heads = []
         self.snapshot = snapshot
         self._load = load
-        self._known: dict[PartitionQueue, LedQueue] = {}
         self.brokers: dict[int, LeadingBroker] = {}
+        self.busy: list[LeadingBroker] = []
+        self.leaderless: dict[str, set[PartitionQueue]] = {}
 
     def _find(self, queue: PartitionQueue) -> LedQueue | None:
         """The leader of a queue's partition; None while it is not known."""
-        led: Any = self._known.get(queue)
-        if led is not None:
+        led: LedQueue | None = queue.led
+        if led is not None and led.generation == self.generation:
             return led
         self._load.note_partition(queue.topic, queue.partition)
         if self.snapshot is None:
@@ -183,10 +191,17 @@ class LeaderCache:
         broker = self.brokers.get(node.id)
         if broker is None:
             broker = self.brokers[node.id] = LeadingBroker(node)
-        self._known[queue] = led = LedQueue(
-            queue, broker, info.leader_epoch, self.snapshot.topic_id(queue.topic)
-        )
+        led = LedQueue(self.generation, queue, broker, info.leader_epoch, self.snapshot.topic_id(queue.topic))
+        queue.led = led
         return led
+
+    def leaderless_topics(self) -> set[str]:
+        """The topics of batches without leader."""
+        for topic in [
+            topic for topic, queues in self.leaderless.items() if all(map(PartitionQueue.is_empty, queues))
+        ]:
+            del self.leaderless[topic]
+        return set(self.leaderless)
 
 
 @cython.final
@@ -201,9 +216,9 @@ class Drainer:
 
     Attributes:
         load: what the partitioner is told.
-        unsealed: batches that were taken since the last `ready` and failed, because they could not be sealed. Batches
-            behind them in their queues were not checked.
-            gate_failed: whether the gate raised an error since the last `ready`. The batch in question is still queued.
+        next_expiry: no queued batch expires before that time.
+        unsealed: batches that were taken since the last `ready` and failed, because they could not be sealed.
+        gate_failed: whether the gate raised an error since the last `ready`. The batch in question is still queued.
     """
 
     def __init__(
@@ -213,11 +228,11 @@ class Drainer:
         self.gate = gate
         self.sealer = accumulator.sealer
         self._max_request_size = max_request_size
-        self._rotation: dict[int, TopicPartition] = {}  # by node: the place of the queue looked at last
         self.load = LoadWatch(accumulator.partitioner)
         self._leaders = LeaderCache(None, self.load)
-        self._check: ReadyCheck | None = None
-        self._left_behind: set[int] = set()  # brokers with batches that the last drain did not take
+        self._check = ReadyCheck()
+        self._left_behind: set[int] = set()  # brokers of which the last drain left ready batches
+        self.next_expiry = _FOREVER
         self._linger = 0.0
         self._hurry = ALONG  # why batches need not wait for more records; ALONG: they must wait
         self.unsealed: list[Batch] = []
@@ -228,95 +243,138 @@ class Drainer:
     def ready(self, snapshot: ClusterSnapshot, now: cython.double) -> ReadyCheck:
         """Find out which brokers have something to be sent."""
         accumulator: RecordAccumulator = self._accumulator
-        state: TopicState | None
-        all_sendable: cython.bint = True
+        had_to_wait: cython.bint = self._hurry == ALONG
         if accumulator.everything_sendable():
             self._hurry = accumulator.why_sendable()
         elif self.gate.completing:
             self._hurry = TRANSACTION_END
         else:
             self._hurry = ALONG
-            all_sendable = False
         self._linger = accumulator.linger
         if self.unsealed:
             self.unsealed = []
         self.gate_failed = False
-        check: ReadyCheck = self._scan_queues(snapshot, all_sendable, self._linger, now)
-        if self.load.adaptive:
-            for topic in check.topics:
-                state = accumulator.topics.get(topic)
-                if state is not None and state.sticky_partition >= 0:  # else no record had no key
-                    self.load.update(state)
-        if not check.nodes:
-            # Nothing to drain. Clean up now, and not in the next pass, which may have urgent work.
-            self.let_go()
-        return check
+        self._check = ReadyCheck()
+        if self._leaders.snapshot is not snapshot:
+            self._list_anew(snapshot, now)
+        if not accumulator._active:
+            self.next_expiry = _FOREVER
+        self._list(accumulator.take_news(), now)
+        self._find_ready(had_to_wait != (self._hurry == ALONG), now)
+        if self._leaders.leaderless:
+            self._check.leaderless_topics = self._leaders.leaderless_topics()
+        if self.load.has_changes:
+            self.load.update_changed(accumulator.topics)
+        return self._check
 
-    def _scan_queues(
-        self, snapshot: Any, sendable: cython.bint, linger: cython.double, now: cython.double
-    ) -> ReadyCheck:
-        """Pass over the active queues.
+    def _list_anew(self, snapshot: Any, now: cython.double) -> Any:
+        """Another cluster: list the queues that have batches at their leaders, the oldest batch first."""
+        self._leaders = LeaderCache(snapshot, self.load, self._leaders)
+        self.load.note_snapshot(snapshot)
+        self._list(sorted(self._accumulator.active_queues(), key=_oldest), now)
+
+    def _list(self, news: list, now: cython.double) -> Any:  # type: ignore[type-arg]
+        """List queues at their leaders, and find out from when on they may be ready."""
+        leaders: LeaderCache = self._leaders
+        queue: PartitionQueue
+        led: LedQueue | None
+        broker: LeadingBroker
+        due: cython.double
+        topic: Any = None
+        for queue in news:
+            if queue.topic is not topic:
+                topic = queue.topic
+                self.load.note_change(topic)
+            if queue.is_empty():
+                continue
+            led = leaders._find(queue)
+            if led is None:
+                self._note_age(queue)
+                leaders.leaderless.setdefault(queue.topic, set()).add(queue)
+                continue
+            broker = led.broker
+            if not led.is_listed:
+                broker.heads.append(led)
+                led.is_listed = True
+                if not broker.is_listed:
+                    broker.is_listed = True
+                    leaders.busy.append(broker)
+            due = self._due(led, now)
+            if due <= now:
+                broker.is_ready = True
+            elif due < broker.due:
+                broker.due = due
+
+    def _due(self, led: LedQueue, now: cython.double) -> cython.double:
+        """From when on the oldest batch of a queue is ready; infinity for one that waits for an event."""
+        batch: Batch
+        head, full = led.queue.head()
+        if head is None:
+            return _FOREVER
+        batch = head
+        self._note_age(led.queue)
+        if led.queue.muted:
+            return _FOREVER
+        if batch.backing_off(now, led.epoch):
+            return batch.retry_at
+        if self._hurry != ALONG or full or batch.attempts > 0 or batch.is_piece:
+            return now
+        return min(now, batch.created) + self._linger
+
+    def _note_age(self, queue: PartitionQueue) -> Any:
+        expiry: cython.double = _oldest(queue) + self._accumulator.delivery_timeout
+        if expiry < self.next_expiry:
+            self.next_expiry = expiry
+
+    def _find_ready(self, all_again: cython.bint, now: cython.double) -> Any:
+        """Note the brokers that have something ready, and when others will have.
 
         Args:
-            snapshot: the cluster.
-            sendable: whether no batch need wait for more records.
-            linger: seconds for which a batch does so otherwise.
-            now: the time.
+            all_again: look at the queues of all brokers: what they need not wait for has changed.
         """
-        if self._leaders.snapshot is not snapshot:
-            self._leaders = LeaderCache(snapshot, self.load)
-            self.load.note_snapshot(snapshot)
-        self.let_go()  # does nothing, unless the last turn has ended with an error
-        check = ReadyCheck()
-        self._check = check
-        oldest: cython.double = _FOREVER
-        topic: Any = None
-        queue: PartitionQueue
-        batch: Batch
-        led: LedQueue
-        delay: cython.double
-        for queue in self._accumulator.active_queues():
-            head, full = queue.head()
-            if queue.topic is not topic:  # they come topic by topic
-                topic = queue.topic
-                check.topics.append(topic)
-            if head is None:
-                queue.retire()
+        leaders: LeaderCache = self._leaders
+        check: ReadyCheck = self._check
+        broker: LeadingBroker
+        busy: list = []
+        for broker in leaders.busy:
+            if not broker.heads:
+                broker.is_listed = False
                 continue
-            batch = head
-            if batch.created < oldest:
-                oldest = batch.created
-            found = self._leaders._find(queue)
-            if found is None:
-                if not check.leaderless_topics:
-                    check.leaderless_topics = set()
-                check.leaderless_topics.add(queue.topic)
-                continue
-            led = found
-            check._add_head(led, batch, full)
-            if queue.muted or (batch.attempts == 0 and led.broker.is_ready):
-                continue
-            if batch.backing_off(now, led.epoch):
-                delay = batch.retry_at - now
-            elif sendable or full or batch.attempts > 0 or batch.is_piece:
-                delay = 0.0
-            else:
-                # Computed from the moment, not from the age: with rounding the rest might never become zero.
-                delay = min(linger, batch.created + linger - now)
-            if delay <= 0:
-                if not led.broker.is_ready:
-                    led.broker.is_ready = True
-                    check.nodes.append(led.broker.node)
-            elif delay < check.next_delay:
-                check.next_delay = delay
-        check.next_expiry = oldest + self._accumulator.delivery_timeout
-        return check
+            busy.append(broker)
+            if all_again or (broker.due <= now and not broker.is_ready):
+                self._look_again(broker, now)
+            if broker.is_ready:
+                check.nodes.append(broker.node)
+            self._note_due(broker, now)
+        if len(busy) < len(leaders.busy):
+            leaders.busy = busy
 
-    def keep_nodes(self, kept: Container[int]) -> None:
-        """Forget the rotation of all other brokers."""
-        for node_id in [node_id for node_id in self._rotation if node_id not in kept]:
-            del self._rotation[node_id]
-        self.load.keep_nodes(kept)
+    def _look_again(self, broker: LeadingBroker, now: cython.double) -> Any:
+        """Find out whether a broker has something ready; if not, from when on."""
+        led: LedQueue
+        due: cython.double
+        earliest: cython.double = _FOREVER
+        broker.is_ready = False
+        for led in broker.heads:
+            due = self._due(led, now)
+            if due <= now:
+                broker.is_ready = True
+                return
+            earliest = min(earliest, due)
+        broker.due = earliest
+
+    def _note_due(self, broker: LeadingBroker, now: cython.double) -> Any:
+        # Before that a ready broker has nothing to wait for but an event.
+        if now < broker.due < now + self._check.next_delay:
+            self._check.next_delay = broker.due - now
+
+    def take_expired(self, now: cython.double) -> list:  # type: ignore[type-arg]
+        """Take the queued batches whose delivery time-out is over."""
+        expired: list = self._accumulator.take_expired(now)
+        self.next_expiry = _FOREVER
+        for queue in self._accumulator.active_queues():
+            self._note_age(queue)
+        return expired
 
     # ---- what goes into their requests
 
@@ -343,98 +401,123 @@ class Drainer:
             broker = self._leaders.brokers.get(node_id)
             if broker is None or not broker.heads:
                 continue
-            batches = self._take_batches(node_id, broker.heads, now, bool(old) and node_id in old)
+            batches = self._take_batches(broker, now, bool(old) and node_id in old)
             if batches:
                 drained[node_id] = batches
-        self.let_go()
+            self._note_due(broker, now)
         return drained
 
-    def let_go(self) -> None:
-        """Forget what the last pass found. `drain` does so; call it if nothing can be drained."""
-        if self._check is not None:
-            self._check._let_go()
-            self._check = None
-
     def has_more(self, node_id: Any) -> cython.bint:
-        """Whether the last drain left batches of a broker behind, which the next one may take."""
+        """Whether the last drain left ready batches of a broker behind."""
         return node_id in self._left_behind
 
-    def _take_batches(
-        self,
-        node_id: Any,
-        heads: list,  # type: ignore[type-arg]
-        now: cython.double,
-        plain: cython.bint,
-    ) -> list:  # type: ignore[type-arg]
+    def _take_batches(self, broker: LeadingBroker, now: cython.double, plain: cython.bint) -> list:  # type: ignore[type-arg]
         """Take and seal the batches for one request to a broker.
 
         Args:
-            node_id: the broker.
-            heads: its LedQueues that have batches, in the order of their queues.
+            broker: the leader.
             now: the time.
             plain: whether they are sealed without the codec.
         """
         numbering: Any = self.gate.numbering
         # Nearly always it is a Numbering, whose methods compiled code calls without the interpreter.
         numbers: Numbering | None = numbering if isinstance(numbering, Numbering) else None
-        identity: BatchIdentity
         taken: list = []
+        kept: list = []  # queues that still have batches
         size: cython.Py_ssize_t = 0
-        left: cython.Py_ssize_t = 0  # queues that have more
-        head: LedQueue
+        at: cython.Py_ssize_t
+        due: cython.double
+        earliest: cython.double = _FOREVER
+        more: cython.bint = False
+        held_back: cython.bint = False
+        led: LedQueue
         queue: PartitionQueue
         batch: Batch
-        last: Any = self._rotation.get(node_id)
-        for head in _rotated(heads, last):
-            queue = head.queue
-            batch = head.batch
-            last = queue.place
+        topic: Any = None
+        heads: list = broker.heads
+        for at in range(len(heads)):
+            led = heads[at]
+            queue = led.queue
+            head, full = queue.head()
+            if head is None:
+                led.is_listed = False
+                continue
+            batch = head
             if queue.muted:
+                kept.append(led)
                 continue  # until an answer comes
-            left += 1
-            if batch.attempts and batch.backing_off(now, head.epoch):
+            if batch.attempts and batch.backing_off(now, led.epoch):
+                kept.append(led)
+                earliest = min(earliest, batch.retry_at)
                 continue
             if taken and size + batch.wire_size() > self._max_request_size:
-                break  # the next request begins with it
+                more = True
+                kept = heads[at:] + kept  # the next request begins with it
+                break
             try:
                 if not (
                     numbering.may_drain(queue, batch) if numbers is None else numbers.may_drain(queue, batch)
                 ):
+                    held_back = True
+                    kept.append(led)
                     continue  # only its partition has to wait
             except Exception as error:  # noqa: BLE001 - it is logged
                 # It stays in its queue. Batches that were taken before are in no queue: an error here would lose them.
                 self._on_gate_error(batch, error)
+                held_back = True
+                kept.append(led)
                 continue
-            if not queue.take(batch):
-                continue
-            try:
-                batch.move_to(_IN_FLIGHT)
-                batch.leader_epoch = head.epoch
-                if batch.attempts or batch.is_piece:
-                    batch.retried_for += now - batch.drained_at
-                else:
-                    batch.left_by = self._why(batch, head.full, now)
-                batch.drained_at = now
-                identity = numbering.assign(batch) if numbers is None else numbers.assign(batch)
-                self.sealer.seal(batch, identity, plain)
-            except Exception as error:  # noqa: BLE001 - likewise
-                self._fail_unsealed(batch, error)
-                continue
-            taken.append(batch)
-            size += batch.wire_size()
+            queue.take(batch)
+            if queue.topic is not topic:
+                topic = queue.topic
+                self.load.note_change(topic)
+            if self._seal(led, batch, full, now, plain):
+                taken.append(batch)
+                size += batch.wire_size()
             if queue.is_empty():
-                left -= 1
-        if last is not None:
-            self._rotation[node_id] = last
-        if left:
-            self._left_behind.add(node_id)
+                led.is_listed = False
+                continue
+            kept.append(led)
+            due = self._due(led, now)
+            if due <= now:
+                more = True
+            else:
+                earliest = min(earliest, due)
+        broker.heads = kept
+        broker.due = earliest
+        # What the gate holds back is tried again in each turn: what lets it go is an event.
+        broker.is_ready = more or held_back
+        if more:
+            self._left_behind.add(broker.node.id)
         return taken
+
+    def _seal(
+        self, led: LedQueue, batch: Batch, full: cython.bint, now: cython.double, plain: cython.bint
+    ) -> cython.bint:
+        """Number and seal a batch that was taken; False if that failed, and the batch with it."""
+        numbering: Any = self.gate.numbering
+        numbers: Numbering | None = numbering if isinstance(numbering, Numbering) else None
+        identity: BatchIdentity
+        try:
+            batch.move_to(_IN_FLIGHT)
+            batch.leader_epoch = led.epoch
+            if batch.attempts or batch.is_piece:
+                batch.retried_for += now - batch.drained_at
+            else:
+                batch.left_by = self._why(batch, full, now)
+            batch.drained_at = now
+            identity = numbering.assign(batch) if numbers is None else numbers.assign(batch)
+            self.sealer.seal(batch, identity, plain)
+        except Exception as error:  # noqa: BLE001 - it is logged: it must not lose those that were taken before
+            self._fail_unsealed(batch, error)
+            return False
+        return True
 
     def _why(self, batch: Batch, full: cython.bint, now: cython.double) -> cython.int:
         """Why a batch is sent now, as `Batch.left_by` has it."""
         if full:
             return FULL
-        # The same sum as in the scan.
+        # The same sum as in `_due`.
         return LINGER if batch.created + self._linger - now <= 0 else self._hurry
 
     def partition_batches(self, batches: list, is_old: cython.bint) -> list:
@@ -495,14 +578,8 @@ def _tell(text: str, batch: Any, trouble: Any) -> None:
     )  # fmt: skip
 
 
-@cython.cfunc
-def _rotated(heads: list, last: Any) -> list:  # type: ignore[type-arg]
-    """A broker's queues, beginning with the one that was checked last."""
-    at: cython.Py_ssize_t
-    head: LedQueue
-    if last is not None:
-        for at in range(len(heads)):
-            head = heads[at]
-            if head.queue.place >= last:
-                return heads[at:] + heads[:at] if at else heads
-    return heads
+@cython.ccall
+def _oldest(queue: PartitionQueue) -> cython.double:
+    """When the oldest batch of a queue was created."""
+    batch: Batch = queue.batches[0]
+    return batch.created

@@ -217,44 +217,41 @@ class Sender:
 
     def keep_nodes(self, kept: Container[int]) -> None:
         """Forget all other brokers, which the client has forgotten."""
-        self._drainer.keep_nodes(kept)
+        self._drainer.load.keep_nodes(kept)
         self._conversions.keep_nodes(kept)
 
     @cython.cfunc
     def _send_ready(self, now: cython.double) -> cython.double:
         """Drain and send. Returns seconds until something more is due."""
-        check: ReadyCheck = self._drainer.ready(self._metadata.snapshot, now)
-        delay: cython.double = check.next_delay
+        drainer: Drainer = self._drainer
+        check: ReadyCheck = drainer.ready(self._metadata.snapshot, now)
+        delay: cython.double = _FOREVER
         other: cython.double
         nodes: list = []
         self._has_sent = False
         if check.leaderless_topics:
             self._ask_for_leaders(check.leaderless_topics, now)
         if check.nodes:
-            other = self._find_usable(check.nodes, now, nodes)
-            delay = min(delay, other)
+            delay = self._find_usable(check.nodes, now, nodes)
         if nodes:
-            other = self._send_to(nodes, check, now)
+            other = self._send_to(nodes, now)
             delay = min(delay, other)
-        else:
-            self._drainer.let_go()  # before `_expire`: nothing may refer to a batch that expires
-            if self._is_expiring(check, now) and self._expire(now, check.next_expiry):
-                return 0.0  # the gate may have something to settle
-        other = min(check.next_expiry, self._next_in_flight_expiry) - now
-        return max(0.0, min(delay, other))
+        elif self._is_expiring(now) and self._expire(now):
+            return 0.0  # the gate may have something to settle
+        other = min(drainer.next_expiry, self._next_in_flight_expiry) - now
+        return max(0.0, min(delay, check.next_delay, other))
 
     @cython.cfunc
-    def _is_expiring(self, check: ReadyCheck, now: cython.double) -> cython.bint:
+    def _is_expiring(self, now: cython.double) -> cython.bint:
         """Whether the time of a batch is over."""
-        return now >= check.next_expiry or now >= self._next_in_flight_expiry
+        return now >= self._drainer.next_expiry or now >= self._next_in_flight_expiry
 
     @cython.cfunc
-    def _send_to(self, nodes: list, check: ReadyCheck, now: cython.double) -> cython.double:
+    def _send_to(self, nodes: list, now: cython.double) -> cython.double:
         """Drain and send what is ready for these; seconds until more of it can be, 0 also where something failed.
 
         Args:
             nodes: leaders that can take a request.
-            check: what the queues have.
             now: the time.
         """
         drainer: Drainer = self._drainer
@@ -273,8 +270,8 @@ class Sender:
         sent: list = []
         failed: cython.bint = False
         try:
-            if self._is_expiring(check, now):
-                failed = self._expire(now, check.next_expiry)
+            if self._is_expiring(now):
+                failed = self._expire(now)
         finally:
             # Also after an error: each drained batch must be sent, or get its outcome.
             for node in nodes:
@@ -376,7 +373,7 @@ class Sender:
         batch: Batch
         if self._one_at_a_time:
             for batch in batches:
-                batch.queue.muted = False
+                batch.queue.unmute()
 
     def _convert(
         self, node: Node, versions: NodeApiVersions | None, batches: list[Batch], now: float
@@ -453,7 +450,7 @@ class Sender:
 
     # ---- expiry
 
-    def _expire(self, now: float, next_queued_expiry: float) -> bool:
+    def _expire(self, now: float) -> bool:
         """Fail the batches whose delivery time-out is over; whether there were any."""
         timeout = self._accumulator.delivery_timeout
         expired: list[Batch] = []
@@ -465,8 +462,8 @@ class Sender:
             self._next_in_flight_expiry = min(
                 (batch.created + timeout for batch in self._in_flight), default=FOREVER
             )
-        if now >= next_queued_expiry:
-            expired += self._accumulator.take_expired(now)
+        if now >= self._drainer.next_expiry:
+            expired += self._drainer.take_expired(now)
         # Callbacks are called in the order of each partition's records: a batch in flight is older than one that waits,
         # unless that one waits for a retry.
         expired.sort(key=_BY_AGE)
