@@ -120,6 +120,29 @@ def test_no_more_requests_than_allowed_are_in_flight():
     assert len(rig.waiting()) == 2
 
 
+@pytest.mark.parametrize(
+    ("partitions", "memory", "last", "waits"),
+    [(100, 110_000, 600, True), (100, 1_100_000, 600, False), (30, 33_000, 600, False), (100, 110_000, 990, False)],
+    ids=["many", "plenty-of-memory", "few", "a-full-batch"],
+)  # fmt: skip
+def test_many_small_batches_wait_for_the_answers_under_way_while_memory_is_short(
+    partitions, memory, last, waits
+):
+    rig = Rig(batch_size=1000, buffer_memory=memory, linger_ms=5)
+    rig.know("t", partitions)
+    first = rig.send("t", b"first", partition=0)
+    rig.await_request()
+    others = [rig.send("t", bytes(600), partition=partition) for partition in range(1, partitions - 1)]
+    others.append(rig.send("t", bytes(last), partition=partitions - 1))
+    rig.run_for(0.05)
+    assert len(rig.waiting()) == (1 if waits else 2)
+    rig.answer()
+    assert first.done()
+    rig.await_request()
+    rig.answer()
+    assert all(delivery.done() for delivery in others)
+
+
 # -------------------------------------------------------------------------------------------------- expiry
 
 

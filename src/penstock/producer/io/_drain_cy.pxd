@@ -12,6 +12,7 @@ cdef class ReadyCheck:
 cdef class LeadingBroker:
     cdef object node
     cdef bint is_ready
+    cdef bint is_urgent
     cdef double due
     cdef list heads
     cdef bint is_listed
@@ -50,6 +51,7 @@ cdef class Drainer:
     cdef readonly bint gate_failed
 
     cpdef ReadyCheck ready(self, snapshot, double now)
+    cpdef bint can_wait(self, node_id) except -1
     cpdef dict drain(self, list nodes, double now, old=?)
     cpdef bint has_more(self, node_id) except -1
     cpdef list take_expired(self, double now)

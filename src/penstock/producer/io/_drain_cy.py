@@ -67,6 +67,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("penstock.producer")
 
 _FOREVER = cython.declare(cython.double, float("inf"))
+_MANY = cython.declare(cython.Py_ssize_t, 64)  # batches of a request: from here on their number is what costs
 _IN_FLIGHT = BatchState.IN_FLIGHT
 _NO_TOPICS: set = set()  # type: ignore[type-arg]  # of nearly every pass; never changed
 
@@ -102,6 +103,7 @@ class LeadingBroker:
 
     Attributes:
         is_ready: whether one of its batches is ready, or is to be tried again.
+        is_urgent: whether it is ready for another reason than time or short memory, so that waiting would gain nothing.
         due: from when on one of its batches may be ready.
         heads: its LedQueues that have batches, those first that are served first. A queue that has become empty
             otherwise than by a drain may still be among them.
@@ -111,6 +113,7 @@ class LeadingBroker:
     def __init__(self, node: Any) -> None:
         self.node = node
         self.is_ready = False
+        self.is_urgent = False
         self.due = _FOREVER
         self.heads: list[LedQueue] = []
         self.is_listed = False
@@ -317,7 +320,10 @@ class Drainer:
             return _FOREVER
         if batch.backing_off(now, led.epoch):
             return batch.retry_at
-        if self._hurry != ALONG or full or batch.attempts > 0 or batch.is_piece:
+        if full or batch.attempts > 0 or batch.is_piece:
+            led.broker.is_urgent = True
+            return now
+        if self._hurry != ALONG:
             return now
         return min(now, batch.created) + self._linger
 
@@ -376,6 +382,19 @@ class Drainer:
             self._note_age(queue)
         return expired
 
+    def can_wait(self, node_id: Any) -> cython.bint:
+        """Whether what a broker would be sent now should wait for the answers that it owes: many batches, all small.
+
+        Only while memory is short: then the brokers are the bottleneck, and a request more would not make them faster.
+        Its batches would take most of their time, and the more often they are sent, the smaller they get. What waits is
+        sent with the next answer, or with the first batch that is full.
+        """
+        broker: LeadingBroker | None = self._leaders.brokers.get(node_id)
+        if broker is None or broker.is_urgent or len(broker.heads) < _MANY:
+            return False
+        pool: Any = self._accumulator.pool
+        return True if 2 * pool.available() < pool.total else False  # noqa: SIM210 - in C it is no object
+
     # ---- what goes into their requests
 
     def drain(
@@ -429,12 +448,14 @@ class Drainer:
         due: cython.double
         earliest: cython.double = _FOREVER
         more: cython.bint = False
+        rest: cython.bint = False  # there was no room for it
         held_back: cython.bint = False
         led: LedQueue
         queue: PartitionQueue
         batch: Batch
         topic: Any = None
         heads: list = broker.heads
+        broker.is_urgent = False
         for at in range(len(heads)):
             led = heads[at]
             queue = led.queue
@@ -451,7 +472,7 @@ class Drainer:
                 earliest = min(earliest, batch.retry_at)
                 continue
             if taken and size + batch.wire_size() > self._max_request_size:
-                more = True
+                more = rest = True
                 kept = heads[at:] + kept  # the next request begins with it
                 break
             try:
@@ -487,6 +508,7 @@ class Drainer:
         broker.due = earliest
         # What the gate holds back is tried again in each turn: what lets it go is an event.
         broker.is_ready = more or held_back
+        broker.is_urgent = broker.is_urgent or rest
         if more:
             self._left_behind.add(broker.node.id)
         return taken

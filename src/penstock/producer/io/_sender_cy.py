@@ -313,7 +313,8 @@ class Sender:
             if drainer.load.avoids_stalled:
                 drainer.load.note_node(node.id, can_take, now)
             if can_take:
-                usable.append(node)
+                if not (drainer.can_wait(node.id) and self._client.in_flight_count(node.id)):
+                    usable.append(node)  # else an answer ends the wait
             else:
                 other = self._client.connection_delay(node, now)
                 delay = min(delay, other)
