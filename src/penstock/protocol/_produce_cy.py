@@ -108,6 +108,8 @@ def is_compiled() -> bool:
 
 
 @cython.final
+# No garbage collection, nor for what answers it: there are as many as batches, and nothing in them leads back.
+@cython.no_gc
 @cython.cclass
 class PartitionBatch:
     """One sealed batch, or a message set, and where it goes; `topic_id` is 16 zero bytes while it is not known.
@@ -464,6 +466,7 @@ def _put_bytes(memory: cython.p_uchar, at: cython.Py_ssize_t, raw: bytes) -> cyt
 
 
 @cython.final
+@cython.no_gc
 @cython.cclass
 class PartitionResponse:
     """What the broker said of one partition; without arguments, what a version that does not say it leaves open.

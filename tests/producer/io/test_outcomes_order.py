@@ -43,7 +43,9 @@ def by_place(batches: list[Batch], answers: list[PartitionResponse]) -> tuple[li
 
 def matched(batches: list[Batch], answers: list[PartitionResponse]) -> tuple[list[Any], list[Any]]:
     written: list[Any] = []
-    return written, match_answers(batches, answers, written)
+    told: list[Any] = []
+    others = match_answers(batches, answers, written, told)
+    return list(zip(written, told, strict=True)), others
 
 
 def test_whatever_the_order_an_answer_goes_to_the_batch_of_its_place():

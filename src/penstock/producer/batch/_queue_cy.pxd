@@ -24,14 +24,26 @@ cdef class PartitionQueue:
     cdef readonly list news      # the producer's: emptied by the I/O thread
     cdef public object led       # owned by the I/O thread
     cdef public bint muted       # owned by the I/O thread
+    cdef readonly bint seen_full # likewise
     cdef ShortLock _lock         # the rest, and the two sets above, change under it
     cdef readonly bint closed
-    cdef readonly object batches # `depth` and `is_empty` read its length without the lock
+    cdef readonly list batches   # `depth` and `is_empty` read its length without the lock
     cdef long long _openings     # batches that were opened here, so far
     cdef Batch _open             # takes records; None when there is none; `open_batch` reads it without the lock
     cdef readonly Py_ssize_t expected  # bytes that the next batch will probably have, from the one closed last
     cdef bint _wakes             # of the last `append_to_open`: the I/O thread is to be woken
 
+    cpdef append(
+        self,
+        long long timestamp,
+        bytes key,
+        bytes value,
+        headers,
+        on_delivery,
+        TopicState sticky=?,
+        list spares=?,
+        Batch fresh=?,
+    )
     cdef _append_or_say_locked(
         self,
         long long timestamp,
@@ -71,8 +83,9 @@ cdef class PartitionQueue:
     cpdef Batch open_batch(self)
     cdef bint _maybe_shut_locked(self, TopicState sticky) except -1
     cdef Batch _pop_locked(self)
-    cpdef tuple head(self)
-    cdef tuple _head_locked(self)
+    cpdef Batch look(self)
+    cdef Batch _look_locked(self)
+    cdef bint _is_full_locked(self) except -1
     cpdef bint is_empty(self) except -1
     cpdef bint take(self, Batch batch) except -1
     cdef bint _take_locked(self, Batch batch) except -1

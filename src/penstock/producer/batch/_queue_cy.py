@@ -11,7 +11,6 @@ runs. A finalizer or a signal handler that sends meanwhile does not wait for it,
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
@@ -124,18 +123,19 @@ class PartitionQueue:
         self.news: list = [] if news is None else news  # type: ignore[type-arg]
         self.led: Any = None  # the I/O thread's: where it is listed, see `_drain_cy`
         self.muted = False
+        self.seen_full = False  # by the last `look`
         self.closed = False
         self._open: Batch | None = None
         self._openings = 0
         self.expected = 0
         self._wakes = False
-        self.batches: deque[Batch] = deque()
+        self.batches: list[Batch] = []
         # Guards what changes here, but for `muted`, which the I/O thread owns.
         self._lock: Any = ShortLock() if cython.compiled else OwnedLock()
 
     def append(
         self,
-        timestamp: int,
+        timestamp: cython.longlong,
         key: bytes | None,
         value: bytes | None,
         headers: Any,
@@ -143,7 +143,7 @@ class PartitionQueue:
         sticky: TopicState | None = None,
         spares: list | None = None,  # type: ignore[type-arg]
         fresh: Batch | None = None,
-    ) -> Delivery | int:
+    ) -> Any:
         """Append one record. Returns its Delivery, or why there is none: NO_BATCH, GROW or MOVED.
 
         Args:
@@ -416,26 +416,32 @@ class PartitionQueue:
 
     def head(self) -> tuple[Batch | None, bool]:
         """The oldest batch, and whether it is full or closed (later ones make it so)."""
+        with self._lock:
+            return (self.batches[0], bool(self._is_full_locked())) if self.batches else (None, False)
+
+    def look(self) -> Batch | None:
+        """The oldest batch; `seen_full` says whether it is full or closed. I/O thread only."""
         if not cython.compiled:
             with self._lock:
-                return self._head_locked()
+                return self._look_locked()
         self._lock.acquire()
         try:
-            return self._head_locked()
+            return self._look_locked()
         finally:
             self._lock.release()
 
-    def _head_locked(self) -> tuple[Batch | None, bool]:
+    def _look_locked(self) -> Batch | None:
         if not self.batches:
-            return None, False
+            return None
+        self.seen_full = self._is_full_locked()
+        return self.batches[0]
+
+    def _is_full_locked(self) -> cython.bint:
         batch: Batch | None = self._open
+        if len(self.batches) > 1:
+            return True
         # A closed producer has no open batch: that alone does not make a batch full.
-        full: cython.bint = (
-            len(self.batches) > 1
-            or (batch is None and not self.closed)
-            or (batch is not None and batch.writer.is_full())
-        )
-        return self.batches[0], full
+        return not self.closed if batch is None else batch.writer.is_full()
 
     def depth(self) -> int:
         """How many batches wait."""
@@ -566,7 +572,7 @@ class PartitionQueue:
             self.news.append(self)
 
     def _pop_locked(self) -> Batch:
-        batch: Batch = self.batches.popleft()
+        batch: Batch = self.batches.pop(0)
         if batch is self._open:
             self._shut_locked(False)
         if not self.batches:

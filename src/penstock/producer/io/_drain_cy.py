@@ -23,6 +23,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Container
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from penstock._events import Event, tell_error
@@ -311,7 +312,7 @@ class Drainer:
     def _due(self, led: LedQueue, now: cython.double) -> cython.double:
         """From when on the oldest batch of a queue is ready; infinity for one that waits for an event."""
         batch: Batch
-        head, full = led.queue.head()
+        head: Batch | None = led.queue.look()
         if head is None:
             return _FOREVER
         batch = head
@@ -320,7 +321,7 @@ class Drainer:
             return _FOREVER
         if batch.backing_off(now, led.epoch):
             return batch.retry_at
-        if full or batch.attempts > 0 or batch.is_piece:
+        if led.queue.seen_full or batch.attempts > 0 or batch.is_piece:
             led.broker.is_urgent = True
             return now
         if self._hurry != ALONG:
@@ -393,7 +394,7 @@ class Drainer:
         if broker is None or broker.is_urgent or len(broker.heads) < _MANY:
             return False
         pool: Any = self._accumulator.pool
-        return True if 2 * pool.available() < pool.total else False  # noqa: SIM210 - in C it is no object
+        return True if 2 * pool.available() < pool.total else False
 
     # ---- what goes into their requests
 
@@ -453,13 +454,15 @@ class Drainer:
         led: LedQueue
         queue: PartitionQueue
         batch: Batch
+        head: Batch | None
         topic: Any = None
+        runs: cython.Py_ssize_t = 0  # of batches of one topic
         heads: list = broker.heads
         broker.is_urgent = False
         for at in range(len(heads)):
             led = heads[at]
             queue = led.queue
-            head, full = queue.head()
+            head = queue.look()
             if head is None:
                 led.is_listed = False
                 continue
@@ -491,8 +494,9 @@ class Drainer:
             queue.take(batch)
             if queue.topic is not topic:
                 topic = queue.topic
+                runs += 1
                 self.load.note_change(topic)
-            if self._seal(led, batch, full, now, plain):
+            if self._seal(led, batch, now, plain):
                 taken.append(batch)
                 size += batch.wire_size()
             if queue.is_empty():
@@ -511,11 +515,9 @@ class Drainer:
         broker.is_urgent = broker.is_urgent or rest
         if more:
             self._left_behind.add(broker.node.id)
-        return taken
+        return taken if runs < 2 else _by_topic(taken)
 
-    def _seal(
-        self, led: LedQueue, batch: Batch, full: cython.bint, now: cython.double, plain: cython.bint
-    ) -> cython.bint:
+    def _seal(self, led: LedQueue, batch: Batch, now: cython.double, plain: cython.bint) -> cython.bint:
         """Number and seal a batch that was taken; False if that failed, and the batch with it."""
         numbering: Any = self.gate.numbering
         numbers: Numbering | None = numbering if isinstance(numbering, Numbering) else None
@@ -526,7 +528,7 @@ class Drainer:
             if batch.attempts or batch.is_piece:
                 batch.retried_for += now - batch.drained_at
             else:
-                batch.left_by = self._why(batch, full, now)
+                batch.left_by = self._why(batch, led.queue.seen_full, now)
             batch.drained_at = now
             identity = numbering.assign(batch) if numbers is None else numbers.assign(batch)
             self.sealer.seal(batch, identity, plain)
@@ -598,6 +600,16 @@ def _tell(text: str, batch: Any, trouble: Any) -> None:
         log, Event.BATCH_ERROR, text, batch.topic_partition,
         place=batch.topic_partition, error=trouble,
     )  # fmt: skip
+
+
+@cython.cfunc
+def _by_topic(batches: list) -> list:  # type: ignore[type-arg]
+    """The same, topic by topic: in this order brokers answer."""
+    found: dict = {}  # type: ignore[type-arg]
+    batch: Batch
+    for batch in batches:
+        found.setdefault(batch.queue.topic, []).append(batch)
+    return list(chain.from_iterable(found.values()))
 
 
 @cython.ccall

@@ -58,6 +58,7 @@ cdef class SenderMetrics:
 
     cdef _record_topic(self, str name, RequestSums sums, double now)
     cdef _note_left(self, list batches, double now)
+    cdef _add_left(self, int left_by, long long count, long long records, double fills, double now)
     cpdef double enter(self, int activity) except? -1
     cpdef on_turn(self, double now)
     cpdef on_request(self, list batches, double now)

@@ -216,21 +216,43 @@ class SenderMetrics:
     def _note_left(self, batches: list, now: cython.double) -> None:  # type: ignore[type-arg]
         """Count why batches leave, how full they are, and how long they waited; once each."""
         batch: Batch
-        reason: LeavingStats
         fill: cython.double
+        # Nearly all leave for the same reason: what they add up to is recorded when it changes, and at the end.
+        left_by: cython.int = -1
+        count: cython.longlong = 0
+        records: cython.longlong = 0
+        fills: cython.double = 0.0
         for batch in batches:
             if batch.attempts or batch.is_piece or batch.left_by < 0:
                 continue
+            if batch.left_by != left_by:
+                self._add_left(left_by, count, records, fills, now)
+                left_by, count, records, fills = batch.left_by, 0, 0, 0.0
             fill = cython.cast(cython.double, batch.wire_size()) / batch.writer.limit
             if fill > 1:
                 fill = 1.0  # a record larger than batch.size has a batch of its own
-            reason = self._reasons[batch.left_by]
-            reason.batches.add_whole(1, 1, 1, now)
-            reason.records.add_whole(batch.writer.count, 1, batch.writer.count, now)
-            reason.fill.add_real(fill, 1, fill, now)
-            self._fill.add_real(fill, 1, fill, now)
+            count += 1
+            records += batch.writer.count
+            fills += fill
             self._fills.add(fill, now)
             self._queue_times.add((batch.drained_at - batch.created) * 1000, now)
+        self._add_left(left_by, count, records, fills, now)
+
+    def _add_left(
+        self,
+        left_by: cython.int,
+        count: cython.longlong,
+        records: cython.longlong,
+        fills: cython.double,
+        now: cython.double,
+    ) -> None:
+        if not count:
+            return
+        reason: LeavingStats = self._reasons[left_by]
+        reason.batches.add_whole(count, 1, count, now)
+        reason.records.add_whole(records, 1, records, now)
+        reason.fill.add_real(fills, count, 0.0, now)
+        self._fill.add_real(fills, count, 0.0, now)
 
     def _record_topic(self, name: str, sums: RequestSums, now: cython.double) -> None:
         topic: TopicStats = self.topic(name)

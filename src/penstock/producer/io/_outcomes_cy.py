@@ -167,13 +167,14 @@ class Outcomes:
     @cython.cfunc
     def _on_answer(self, body: ProduceResponse, node: Any, batches: list, now: cython.double) -> Any:
         written: list = []
-        others: list = match_answers(batches, body.partitions, written)
+        answers: list = []
+        others: list = match_answers(batches, body.partitions, written, answers)
         if len(written) < len(body.partitions):
             self._take_hints(body)
         for batch, answer in others:
             self._complete(batch, answer or _silence(node, batch), now)
         if written:
-            self._acknowledge(written, now)
+            self._acknowledge(written, answers, now)
 
     def _on_failure(
         self, response: InFlightRequest, error: KafkaError, batches: Sequence[Batch], now: float
@@ -212,7 +213,7 @@ class Outcomes:
     # ---- batches that were written
 
     @cython.cfunc
-    def _acknowledge(self, written: list, now: cython.double) -> Any:
+    def _acknowledge(self, written: list, answers: list, now: cython.double) -> Any:
         """Complete the batches that were written. These are nearly all batches, so this is one pass over all of them.
 
         Their memory goes back to the pool before callbacks run. So a thread that waits for memory need not wait for
@@ -220,13 +221,13 @@ class Outcomes:
         """
         unhandled: list = []
         batches: list = []
-        done: list = _note_written(written, self._gate.numbering, batches, unhandled)
+        done: list = _note_written(written, answers, self._gate.numbering, batches, unhandled)
         try:
             self._accumulator.release_all(batches)
             self._metrics.on_written(batches, now)  # before callbacks: they must see the new values
         finally:
             # They are in no queue and not in flight any more: a batch without an outcome now would never get one.
-            _settle_written(done, self._metrics)
+            _settle_written(batches, done, self._metrics)
             self._accumulator.forget_all(batches)
         for batch, trouble in unhandled:
             _tell_unhandled(_NOT_HANDLED, batch, trouble)
@@ -424,13 +425,13 @@ class Outcomes:
 
 
 @cython.ccall
-def match_answers(batches: list, answers: list, written: list) -> list:
+def match_answers(batches: list, answers: list, written: list, their_answers: list) -> list:
     """Separate the batches that were written from the others, which are returned; each with its answer, or None.
 
     Args:
         batches: those of a request.
         answers: the PartitionResponses to it.
-        written: gets those that were written.
+        written: gets those that were written, and `their_answers` the answer to each.
     """
     others: list = []
     batch: Batch
@@ -443,7 +444,8 @@ def match_answers(batches: list, answers: list, written: list) -> list:
         batch = batches[at]
         answer = answers[at] if by_place is None else by_place.get(batch.queue.place)
         if answer is not None and answer.error_code == 0 and batch.state is _IN_FLIGHT:
-            written.append((batch, answer))
+            written.append(batch)
+            their_answers.append(answer)
         else:
             others.append((batch, answer))
     return others
@@ -468,11 +470,18 @@ def _in_order(batches: list, answers: list) -> cython.bint:  # type: ignore[type
 
 
 @cython.cfunc
-def _note_written(written: list, numbering: Any, batches: list, failed: list) -> list:
-    """Tell the numbering which batches were written. Returns those that are done, each with its answer.
+def _note_written(
+    written: list,
+    answers: list,
+    numbering: Any,
+    batches: list,
+    failed: list,
+) -> list:
+    """Tell the numbering which batches were written. Returns the answers to those that are done.
 
     Args:
-        written: those, each with its answer.
+        written: those.
+        answers: the answer to each.
         numbering: the gate's.
         batches: gets the batches that are done.
         failed: gets (batch, error) where that failed.
@@ -482,9 +491,10 @@ def _note_written(written: list, numbering: Any, batches: list, failed: list) ->
     answer: PartitionResponse
     # Nearly always it is a Numbering, whose methods compiled code calls without the interpreter.
     numbers: Numbering | None = numbering if isinstance(numbering, Numbering) else None
-    for pair in written:
-        batch = pair[0]
-        answer = pair[1]
+    at: cython.Py_ssize_t
+    for at in range(len(written)):
+        batch = written[at]
+        answer = answers[at]
         try:
             if numbers is None:
                 numbering.on_success(batch, answer.base_offset)
@@ -494,17 +504,18 @@ def _note_written(written: list, numbering: Any, batches: list, failed: list) ->
         except Exception as error:  # noqa: BLE001 - logged by the caller, and the others get their turn
             failed.append((batch, error))
         else:
-            done.append(pair)
+            done.append(answer)
             batches.append(batch)
     return done
 
 
 @cython.cfunc
-def _settle_written(done: list, metrics: SenderMetrics) -> Any:
+def _settle_written(batches: list, answers: list, metrics: SenderMetrics) -> Any:
     """Settle the results of batches that were written. Event loops are woken at the end, once for all of them.
 
     Args:
-        done: those, each with its answer.
+        batches: those.
+        answers: the answer to each.
         metrics: counts the time of callbacks.
     """
     begun: cython.double = -1.0  # when the first callback was called
@@ -513,16 +524,19 @@ def _settle_written(done: list, metrics: SenderMetrics) -> Any:
     answer: PartitionResponse
     result: BatchResult
     holder: Any = None
-    for pair in done:
-        batch = pair[0]
-        answer = pair[1]
+    at: cython.Py_ssize_t
+    for at in range(len(batches)):
+        batch = batches[at]
+        answer = answers[at]
         result = batch.result
         try:
             if not result.settle_unwatched(answer.base_offset, answer.log_append_time_ms):
                 if begun < 0:
                     begun = metrics.enter(CALLBACKS)
                 # The callback of a single record wakes at most one loop, and once.
-                told = result.is_followed or len(result.callbacks) > 1 or (result.callbacks and len(done) > 1)
+                told = (
+                    result.is_followed or len(result.callbacks) > 1 or (result.callbacks and len(batches) > 1)
+                )
                 if told and holder is None and result.owner is not None:
                     holder = result.owner
                     holder.hold()
