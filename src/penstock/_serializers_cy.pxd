@@ -1,0 +1,11 @@
+# C layout of what turns keys and values into bytes, so that the send path calls it without the interpreter.
+
+cdef class Part:
+    cdef readonly object serializer
+    cdef readonly bint wants_headers
+    cdef str _name
+    cdef int _kind
+    cdef object _function
+
+    cpdef bint passes_bytes(self) except -1
+    cpdef bytes turn(self, str topic, headers, data)
