@@ -38,7 +38,7 @@ if _typing.TYPE_CHECKING:
     from penstock.config.keys import ProducerOptions
     from penstock.control.complete import complete_transaction
     from penstock.producer.batch._delivery_cy import Delivery
-    from penstock.producer.interceptors import Interceptor
+    from penstock.producer._interceptors_cy import Interceptor
     from penstock.producer.producer import Producer
     from penstock.producer.send.bulk_delivery import BulkDelivery
 
@@ -72,7 +72,7 @@ if not _typing.TYPE_CHECKING:  # to a type checker a module with a __getattr__ h
             "AsyncProducer": "penstock.aio.producer",
             "BulkDelivery": "penstock.producer.send.bulk_delivery",
             "Delivery": "penstock.producer.batch._delivery_cy",
-            "Interceptor": "penstock.producer.interceptors",
+            "Interceptor": "penstock.producer._interceptors_cy",
             "Producer": "penstock.producer.producer",
             "ProducerOptions": "penstock.config.keys",
             "complete_transaction": "penstock.control.complete",

@@ -17,6 +17,7 @@ TOPIC_RULE: Final = (
     "a topic's name has 1 to 249 letters (a-z, A-Z), digits, dots, underscores and hyphens, and is neither '.' nor "
     "'..'"
 )
+_MAX_TOPIC_BYTES: Final = 249  # on every cluster
 _TOPIC_NAME: Final = re.compile(r"(?!\.{1,2}\Z)[A-Za-z0-9._-]{1,249}")
 
 
@@ -157,6 +158,22 @@ def is_topic_name(name: str) -> bool:
     A broker's answer to such a name is a code, without the rule. The fake cluster has its own: it stands for Kafka.
     """
     return _TOPIC_NAME.fullmatch(name) is not None
+
+
+def check_topic_size(topic: str) -> None:
+    """Refuse a name that no request can contain: otherwise the I/O thread could not write the request.
+
+    Raises:
+        ValueError: it cannot be written as UTF-8, or is longer than Kafka allows.
+    """
+    try:
+        size = len(topic.encode())
+    except UnicodeEncodeError as error:
+        raise ValueError(f"the topic name {topic!r} cannot be encoded: {error}") from None
+    if size > _MAX_TOPIC_BYTES:
+        raise ValueError(
+            f"the topic name {topic[:20]!r}... is {size} bytes long; Kafka allows {_MAX_TOPIC_BYTES}: {TOPIC_RULE}"
+        )
 
 
 def check_on_delivery(on_delivery: Any) -> None:

@@ -8,7 +8,7 @@ import pytest
 from penstock import serializers
 from penstock.config.config import ProducerConfig
 from penstock.errors import ConfigError
-from penstock.producer.interceptors import Interceptor
+from penstock.producer._interceptors_cy import Interceptor
 from penstock.serializers import MutableHeaders, Serializer
 
 events: list[tuple[str, object]] = []
@@ -118,7 +118,7 @@ def test_a_name_may_stand_for_a_function_or_an_object():
 def test_interceptors_by_name_keep_their_order():
     config = read(
         **{
-            "interceptor.classes": f"{__name__}:RecordingInterceptor , penstock.producer.interceptors:Interceptor"
+            "interceptor.classes": f"{__name__}:RecordingInterceptor , penstock:Interceptor"
         }
     )
     assert [type(interceptor).__name__ for interceptor in config.interceptors] == [

@@ -65,7 +65,9 @@ class ThreadlessProducer:
         delivery = self.parts.fast_path.try_send(TOPIC, value, None, None, partition, None, on_delivery)
         if delivery is not None:
             return delivery
-        steps = self.parts.send_path.steps(ProducerRecord(TOPIC, value, partition=partition), on_delivery)
+        steps = self.parts.send_path.steps(
+            self.parts.send_path.call(TOPIC, value, None, None, partition, None, on_delivery)
+        )
         try:
             item = next(steps)
             while True:

@@ -201,7 +201,12 @@ class Rig:
         monkeypatch.setattr(self.network, "poll", lambda timeout: poll(look(timeout)))
 
     def steps(self, record: ProducerRecord, on_delivery: Any = None) -> Any:
-        return self.parts.send_path.steps(record, on_delivery)
+        path = self.parts.send_path
+        return path.steps(path.call_of(record, on_delivery))
+
+    def later(self, record: ProducerRecord, on_delivery: Any = None) -> Any:
+        path = self.parts.send_path
+        return path.later(path.call_of(record, on_delivery))
 
     def send(self, topic: str, value: Any = None, key: Any = None, **more: Any) -> Delivery:
         """Send as Producer.send does, but taking turns instead of waiting."""
@@ -212,8 +217,10 @@ class Rig:
         )
         if delivery is not None:
             return delivery
-        record = ProducerRecord(topic, value, key, as_headers(headers), partition, timestamp)
-        return self.drive(self.steps(record, on_delivery))
+        path = self.parts.send_path
+        call = path.call(topic, value, key, headers, partition, timestamp, on_delivery)
+        delivery = path.attempt(call) if path.is_ready() else None
+        return delivery or self.drive(path.steps(call))
 
     def drive(self, steps: Any) -> Any:
         """Run steps to their end; waiting is taking turns, for max.block.ms at most."""

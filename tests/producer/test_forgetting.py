@@ -254,7 +254,7 @@ def test_a_record_whose_topic_is_forgotten_while_it_waits_for_memory_finds_the_n
     rig = Rig()
     rig.acknowledge_all()
     rig.know("t")
-    steps = rig.parts.send_path.steps(ProducerRecord("t", b"v"), None)
+    steps = rig.steps(ProducerRecord("t", b"v"))
     while next(steps) != "second look":
         pass
     free = rig.available_memory

@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from penstock.errors import ConfigError, RecordTooLargeError
-from penstock.producer.interceptors import Interceptor, Interceptors
+from penstock.producer._interceptors_cy import Interceptor, Interceptors
 from penstock.types import Header, ProducerRecord, RecordMetadata
 
 RECORD = ProducerRecord("orders", b"v", headers=(Header("trace", b"7"),))

@@ -24,7 +24,7 @@ from penstock.errors import (
     TransactionAbortableError,
     TransactionAbortedError,
 )
-from penstock.producer.interceptors import Interceptor
+from penstock.producer._interceptors_cy import Interceptor
 from penstock.protocol.messages import END_TXN, FIND_COORDINATOR, INIT_PRODUCER_ID, PRODUCE, TXN_OFFSET_COMMIT
 from penstock.protocol.schema import ApiSchema
 from penstock.serializers import StringSerializer

@@ -361,7 +361,7 @@ def test_the_callbacks_and_coroutines_that_follow_it_are_told(make):
 
 
 def aside(rig: Rig, on_delivery: Any = None, **record: Any) -> Any:
-    later = rig.parts.send_path.later(ProducerRecord(**record), on_delivery)
+    later = rig.later(ProducerRecord(**record), on_delivery)
     return rig.parts.accumulator.deferred.put_aside(later, on_delivery, rig.config.max_block_ms / 1000)
 
 
@@ -580,7 +580,7 @@ def ended_with_one_more() -> tuple[Rig, Any, Any]:
     """A producer whose I/O thread has ended, what defers its records, and a record that comes after that."""
     rig = Rig()
     rig.know("t")
-    later = rig.parts.send_path.later(ProducerRecord("t", b"late"), None)
+    later = rig.later(ProducerRecord("t", b"late"))
     deferred = rig.parts.accumulator.deferred
     rig.parts.io_thread.initiate_close()
     rig.run_to_end()
@@ -648,7 +648,7 @@ def test_interceptors_are_told_of_what_cannot_be_put_aside(monkeypatch):
     with pytest.raises(ReentrantCallError) as caught:
         aside(rig, topic="unknown", value=b"v" * 101)
     assert seeing.told == [caught.value]
-    later = rig.parts.send_path.later(ProducerRecord("unknown", b"v"), None)
+    later = rig.later(ProducerRecord("unknown", b"v"))
     rig.parts.io_thread.force_close()
     rig.run_to_end()
     with pytest.raises(ProducerClosedError):
@@ -661,7 +661,7 @@ def test_one_that_comes_behind_the_end_of_its_transaction_is_told_in_the_log(cap
     rig.begin()
     rig.acknowledge_all()
     rig.deliver(rig.send("t", b"a", partition=0))
-    later = rig.parts.send_path.later(ProducerRecord("t", b"late"), None)
+    later = rig.later(ProducerRecord("t", b"late"))
     rig.commit()  # between its look and its place among those put aside
     rig.parts.accumulator.deferred.put_aside(later, None, 1.0)
     rig.run_for(1)

@@ -24,9 +24,7 @@ from penstock.transaction_handle import TransactionHandle
 from penstock.types import (
     ConsumerGroupMetadata,
     OffsetAndMetadata,
-    ProducerRecord,
     TopicPartition,
-    as_headers,
 )
 from simulation.ledger import Entry
 from simulation.lockstep import BlockingCall, pause
@@ -70,16 +68,21 @@ class Face:
                 entry.topic, entry.value, key, headers, partition, None, entry.on_delivery
             )
         if delivery is None:
-            record = ProducerRecord(entry.topic, entry.value, key, as_headers(headers), partition, None)
-            delivery = yield from self._drive(parts.send_path.steps(record, entry.on_delivery))
+            call = parts.send_path.call(
+                entry.topic, entry.value, key, headers, partition, None, entry.on_delivery
+            )
+            if entry.number % 2 and parts.send_path.is_ready():
+                delivery = parts.send_path.attempt(call)
+        if delivery is None:
+            delivery = yield from self._drive(parts.send_path.steps(call))
         self._on_appended(entry)
         yield "sent"  # a step is one record at most
         return delivery
 
     def send_from_callback(self, entry: Entry) -> Delivery:
         """Send on the I/O thread, where nothing may wait."""
-        record = ProducerRecord(entry.topic, entry.value, None, (), None, None)
-        steps = self.parts.send_path.steps(record, entry.on_delivery)
+        path = self.parts.send_path
+        steps = path.steps(path.call(entry.topic, entry.value, None, None, None, None, entry.on_delivery))
         try:
             item = next(steps)
             while True:

@@ -56,7 +56,7 @@ PLACES = {
     "Operation": "penstock.producer.guarantee.transactions.operation.Operation",
     "Outcomes": "penstock.producer.io._outcomes_cy.Outcomes",
     "PartitionQueue": "penstock.producer.batch._queue_cy.PartitionQueue",
-    "Placement": "penstock.producer.send.send_path.Placement",
+    "Placement": "penstock.producer.batch._partitioner_cy.Placement",
     "Producer": "penstock.producer.producer.Producer",
     "ProducerMetadata": "penstock.producer.metadata.metadata.ProducerMetadata",
     "RecordAccumulator": "penstock.producer.batch._accumulator_cy.RecordAccumulator",

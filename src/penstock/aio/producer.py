@@ -18,7 +18,7 @@ from penstock._arguments import (
     check_on_delivery,
     check_transactional_id,
 )
-from penstock._locks import forbid_reentry, inside
+from penstock._locks import forbid_reentry
 from penstock._loops import running_loop
 from penstock._other_clients import ASYNC, ONLY_ASYNC_WITH, names_of_other_clients
 from penstock.aio.arrow import TableRows
@@ -30,6 +30,8 @@ from penstock.errors import BufferExhaustedError, KafkaTimeoutError
 from penstock.producer import lifecycle
 from penstock.producer.batch._delivery_cy import Delivery
 from penstock.producer.metadata.cluster import PartitionInfo
+from penstock.producer.send._path_cy import SendCall
+from penstock.producer.send._send_cy import TrySendFace
 from penstock.producer.send.bulk_delivery import BulkDelivery
 from penstock.producer.steps import Steps, run_steps
 from penstock.records.arrow_rows import ColumnNames
@@ -42,8 +44,6 @@ from penstock.types import (
     PositionsLike,
     ProducerRecord,
     RecordMetadata,
-    as_headers,
-    check_other_clients_arguments,
 )
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ _WORDING = lifecycle.Wording("AsyncProducer", "aclose()", "an async with stateme
 
 @names_of_other_clients(ONLY_ASYNC_WITH, whose="")
 @names_of_other_clients(ASYNC)
-class AsyncProducer:
+class AsyncProducer(TrySendFace):
     """Sends records to Kafka from an event loop: of asyncio, of uvloop, or of trio.
 
     It is the whole `Producer` with calls that are awaited. Records are gathered and sent by an I/O thread, so that a
@@ -95,14 +95,13 @@ class AsyncProducer:
     ) -> None:
         if on_delivery_in not in ("loop", "io_thread"):
             raise ValueError(f"on_delivery_in must be 'loop' or 'io_thread', not {on_delivery_in!r}")
-        core = self._core = lifecycle.Core(ProducerConfig.from_user(config, options), _WORDING)
+        core = lifecycle.Core(ProducerConfig.from_user(config, options), _WORDING)
         self._parts = core.parts
         self._callbacks = (
             LoopCallbacks(core.owner, core.parts.accumulator.unseen) if on_delivery_in == "loop" else None
         )
         self._checked: OnDelivery | None = None  # the last callback that was found good
-        entry = core.parts.entry_path
-        self._try_fast = entry.try_send if entry.behind is None else entry.try_with_context
+        self._set_up_send(core, wraps_callbacks=True)
 
     # ------------------------------------------------------------------------------------------ sending
 
@@ -143,13 +142,10 @@ class AsyncProducer:
             ProducerClosedError: the producer is closed.
             TypeError, ValueError: an argument is wrong.
         """
-        if on_delivery is None and callback is timestamp is None:
-            delivery = self._try_fast(topic, value, key, headers, partition, timestamp_ms, None)
-            if delivery is not None:
-                return delivery
-        self._check_arguments(callback, timestamp)
-        steps = self._begin(topic, value, key, headers, partition, timestamp_ms, on_delivery)
-        return steps if isinstance(steps, Delivery) else await self._drive_sending(steps)
+        begun = self._begin(
+            topic, value, key, headers, partition, timestamp_ms, on_delivery, callback, timestamp
+        )
+        return begun if isinstance(begun, Delivery) else await self._drive_send(begun)
 
     async def send_and_wait(  # noqa: PLR0913 - two of them are refused
         self,
@@ -171,56 +167,15 @@ class AsyncProducer:
         Raises:
             KafkaError: the record was refused as by `send`, or not acknowledged, and why.
         """
-        if on_delivery is None and callback is timestamp is None:
-            delivery = self._try_fast(topic, value, key, headers, partition, timestamp_ms, None)
-            if delivery is not None:
-                return await delivery
-        self._check_arguments(callback, timestamp)
-        steps = self._begin(topic, value, key, headers, partition, timestamp_ms, on_delivery)
-        return await (steps if isinstance(steps, Delivery) else await self._drive_sending(steps))
-
-    def try_send(  # noqa: PLR0913 - two of them are refused
-        self,
-        topic: str,
-        value: Any = None,
-        key: Any = None,
-        callback: None = None,
-        *,
-        headers: HeadersLike | None = None,
-        partition: int | None = None,
-        timestamp_ms: int | None = None,
-        on_delivery: OnDelivery | None = None,
-        timestamp: None = None,
-    ) -> Delivery:
-        """Send a record if that is possible now; its Delivery. Never waits; not a coroutine. See `send`.
-
-        Raises:
-            BufferExhaustedError: there is no memory now.
-            KafkaTimeoutError: the topic is not known yet; it is asked for.
-            KafkaError, TypeError, ValueError: otherwise as `send`.
-        """
-        if on_delivery is None and callback is timestamp is None:
-            delivery = self._try_fast(topic, value, key, headers, partition, timestamp_ms, None)
-            if delivery is not None:
-                return delivery
-        self._check_arguments(callback, timestamp)
-        steps = self._begin(topic, value, key, headers, partition, timestamp_ms, on_delivery)
-        if isinstance(steps, Delivery):
-            return steps
-        try:
-            return run_steps(steps, 0.0, self._core.clock)
-        except Exception as error:
-            if isinstance(error, BufferExhaustedError):
-                error.add_note("try_send() does not wait; send() does")
-            elif isinstance(error, KafkaTimeoutError) and topic not in self._parts.metadata.snapshot.topics:
-                error.args = (f"{error} {_ASKED_FOR}",)
-            self._note_failure(error)
-            raise
+        begun = self._begin(
+            topic, value, key, headers, partition, timestamp_ms, on_delivery, callback, timestamp
+        )
+        return await (begun if isinstance(begun, Delivery) else await self._drive_send(begun))
 
     async def send_record(self, record: ProducerRecord, on_delivery: OnDelivery | None = None) -> Delivery:
         """Send a record that was made as a value; see `send`."""
-        steps = self._begin_record(record, on_delivery)
-        return steps if isinstance(steps, Delivery) else await self._drive_sending(steps)
+        begun = self._begin_record(record, on_delivery)
+        return begun if isinstance(begun, Delivery) else await self._drive_send(begun)
 
     async def send_many(
         self,
@@ -449,53 +404,16 @@ class AsyncProducer:
 
     # ------------------------------------------------------------------------------------------ inside
 
-    def _begin(
-        self,
-        topic: str,
-        value: Any,
-        key: Any,
-        headers: HeadersLike | None,
-        partition: int | None,
-        timestamp_ms: int | None,
-        on_delivery: OnDelivery | None,
-    ) -> Steps[Delivery] | Delivery:
-        """What the fast path did not take: the steps of the general one, or the Delivery where none are left."""
+    def _finish(self, call: SendCall) -> Delivery:
+        """What `try_send` has still to do: it goes on where no wait is needed, and raises where one would be."""
         try:
-            record = ProducerRecord(topic, value, key, as_headers(headers), partition, timestamp_ms)
-        except BaseException as error:
-            self._core.note_refused(error)
-            raise
-        return self._begin_record(record, on_delivery)
-
-    def _begin_record(
-        self, record: ProducerRecord, on_delivery: OnDelivery | None
-    ) -> Steps[Delivery] | Delivery:
-        try:
-            if not isinstance(record, ProducerRecord):
-                raise TypeError(f"record must be a ProducerRecord, not {type(record).__name__}")
-            self._core.check_process()
-            if on_delivery is not None:
-                on_delivery = self._callback(on_delivery)
-                delivery = self._try_fast(
-                    record.topic, record.value, record.key, record.headers or None, record.partition,
-                    record.timestamp_ms, on_delivery,
-                )  # fmt: skip
-                if delivery is not None:
-                    return delivery
-            if inside():
-                # In the middle of another call of this thread, which may hold any lock.
-                later = self._parts.send_path.later(record, on_delivery)
-                return self._parts.accumulator.deferred.put_aside(later, on_delivery, self._core.max_block)
-        except BaseException as error:
-            self._core.note_refused(error)
-            raise
-        return self._parts.send_path.steps(record, on_delivery)
-
-    def _check_arguments(self, callback: object, timestamp: object) -> None:
-        try:
-            check_other_clients_arguments(callback, timestamp)
-        except TypeError as error:
-            self._core.note_refused(error)
+            return run_steps(self._parts.send_path.steps(call), 0.0, self._core.clock)
+        except Exception as error:
+            if isinstance(error, BufferExhaustedError):
+                error.add_note("try_send() does not wait; send() does")
+            elif isinstance(error, KafkaTimeoutError) and call.topic not in self._parts.metadata.snapshot.topics:
+                error.args = (f"{error} {_ASKED_FOR}",)
+            self._note_failure(error)
             raise
 
     def _callback(self, on_delivery: OnDelivery) -> OnDelivery:
@@ -503,6 +421,9 @@ class AsyncProducer:
             check_on_delivery(on_delivery)
             self._checked = on_delivery
         return on_delivery if self._callbacks is None else self._callbacks.of(on_delivery)
+
+    async def _drive_send(self, call: SendCall) -> Delivery:
+        return await self._drive_sending(self._parts.send_path.steps(call))
 
     async def _drive_sending(self, steps: Steps[R]) -> R:
         core = self._core

@@ -28,9 +28,10 @@ from penstock.network.resolver import (
 from penstock.network.settings import NetworkSettings
 from penstock.network.transport import Endpoint
 from penstock.partitioners import Crc32Partitioner
+from penstock.producer._interceptors_cy import Interceptors
 from penstock.producer.batch._accumulator_cy import AccumulatorSettings, RecordAccumulator
 from penstock.producer.batch._buffer_pool_cy import BufferPool
-from penstock.producer.batch._partitioner_cy import BuiltInPartitioner, PartitionerSettings
+from penstock.producer.batch._partitioner_cy import BuiltInPartitioner, PartitionerSettings, Placement
 from penstock.producer.batch._sealing_cy import Sealer
 from penstock.producer.guarantee.gate import Gate, OpenGate
 from penstock.producer.guarantee.idempotent import IdempotentGate
@@ -40,7 +41,6 @@ from penstock.producer.guarantee.transactions.coordinator import (
     TransactionSettings,
 )
 from penstock.producer.guarantee.transactions.manager import TransactionManager
-from penstock.producer.interceptors import Interceptors
 from penstock.producer.io._drain_cy import Drainer
 from penstock.producer.io._metrics_cy import SenderMetrics
 from penstock.producer.io._sender_cy import Sender, SenderSettings
@@ -48,12 +48,12 @@ from penstock.producer.io.client_metrics import ClientMetrics
 from penstock.producer.io.converting import Conversions
 from penstock.producer.io.thread import Ending, IOThread
 from penstock.producer.metadata.metadata import MetadataSettings, ProducerMetadata
+from penstock.producer.send._path_cy import SendPath
 from penstock.producer.send._send_cy import FastPath
 from penstock.producer.send.columns import ColumnSender
 from penstock.producer.send.deferring import DeferredSends
-from penstock.producer.send.send_path import Placement, SendPath
 from penstock.records.compression import codec
-from penstock.serializers import BytesSerializer
+from penstock.records.format import RecordLimit
 from penstock.telemetry.watch import TelemetryWatch
 from penstock.types import Node
 
@@ -70,7 +70,6 @@ class ProducerParts(NamedTuple):
     accumulator: RecordAccumulator
     send_path: SendPath
     fast_path: FastPath
-    entry_path: FastPath  # the same, or what leads to it
     columns: ColumnSender
     sender: Sender
     io_thread: IOThread
@@ -138,13 +137,13 @@ def _assemble(
     client_metrics.register_requests(metadata, client.in_flight_count)
 
     placement, interceptors = _placement(config), Interceptors(config.interceptors)
-    send_path = SendPath(
-        accumulator, metadata, _serializers(config), placement, interceptors, _max_record_size(config), clock,
-        _tracing(config),
-    )  # fmt: skip
     # The system's time is read without a call; any other clock is asked.
     wall_ms = None if reads_system_time else clock.wall_ms
-    fast_path, accept = _fast_path(config, accumulator, send_path, placement, interceptors, wall_ms, wake)
+    send_path = SendPath(
+        accumulator, metadata, (config.key_serializer, config.value_serializer), placement, interceptors,
+        _record_limit(config), clock, _tracing(config), wall_ms, wake,
+    )  # fmt: skip
+    fast_path, accept = _fast_path(accumulator, send_path, interceptors, wall_ms, wake)
     each_by_itself = placement.partitioner is not None or len(interceptors) > 0
     columns = ColumnSender(accumulator, send_path, each_by_itself, clock)
 
@@ -160,6 +159,8 @@ def _assemble(
     sender = Sender(
         _sender_settings(config), accumulator, drainer, metadata, client, rng, sender_metrics, conversions
     )
+    if tracing is not None:
+        sender.watch_answers(telling_of_requests(tracing))
     metadata.keep_topics = sender.keep_topics
     metadata.keep_nodes = sender.keep_nodes
     sender.on_topic_forgotten = getattr(placement.partitioner, "on_topic_forgotten", None)
@@ -169,8 +170,7 @@ def _assemble(
     ending = Ending(accumulator, gate, metadata, client, telemetry)
     io_thread = IOThread(sender, ending, clock, config.request_timeout_ms / 1000)
     return ProducerParts(
-        config, clock, metadata, accumulator, send_path, fast_path,
-        _entry_path(send_path, fast_path, sender), columns, sender, io_thread, client, interceptors,
+        config, clock, metadata, accumulator, send_path, fast_path, columns, sender, io_thread, client, interceptors,
         registry, client_metrics, sender_metrics, transactions,
         Reporting(config.metric_reporters, MetricsSource(config.client_id, clock, registry, client_metrics.catch_up)),
         telemetry,
@@ -186,20 +186,13 @@ def _network(
     return metadata, client
 
 
-def _serializers(config: ProducerConfig) -> tuple[Any, Any]:
-    return config.key_serializer, config.value_serializer
-
-
-def _max_record_size(config: ProducerConfig) -> tuple[int, str]:
-    """The size, and the option that limits it."""
-    return min((config.max_request_size, "max.request.size"), (config.buffer_memory, "buffer.memory"))
+def _record_limit(config: ProducerConfig) -> RecordLimit:
+    return RecordLimit(*min((config.max_request_size, "max.request.size"), (config.buffer_memory, "buffer.memory")))
 
 
 def _fast_path(
-    config: ProducerConfig,
     accumulator: RecordAccumulator,
     send_path: SendPath,
-    placement: Placement,
     interceptors: Interceptors,
     wall_ms: Callable[[], int] | None,
     wake: Callable[[], object],
@@ -207,20 +200,17 @@ def _fast_path(
     """The fast path, and what the gate calls to accept records or to refuse them."""
     fast_path = FastPath(
         accumulator.fast_topics,
-        _max_record_size(config)[0],
-        placement.key_hash,
+        send_path.limit.size,
+        send_path.key_hash,
         wall_ms,
         wake,
         accumulator.appender.append_now,
     )
-    fast_path.enabled = allowed = (
-        all(type(serializer) is BytesSerializer for serializer in _serializers(config))
-        and placement.partitioner is None
-        and not len(interceptors)
-        and not (send_path.tracing is not None and send_path.tracing.has_spans)
-    )
+    nobody_looks = send_path.placement.partitioner is send_path.tracing is None and not len(interceptors)
+    fast_path.enabled = allowed = nobody_looks and not send_path.serializes
 
     def accept(records: bool) -> None:
+        send_path.accepts = records
         fast_path.enabled = records and allowed and not send_path.closed
         accumulator.admit(records)
 
@@ -308,15 +298,6 @@ def _telemetry(
 
 def _tracing(config: ProducerConfig) -> ProducerTracing | None:
     return None if config.tracing is None else config.tracing.trace_producer(config.client_id)
-
-
-def _entry_path(send_path: SendPath, fast_path: FastPath, sender: Sender) -> FastPath:
-    """What send() tries first; here tracing is put before it, and told of the answers to requests."""
-    tracing = send_path.tracing
-    if tracing is None:
-        return fast_path
-    sender.watch_answers(telling_of_requests(tracing))
-    return fast_path if tracing.has_spans else fast_path.led_to_by(tracing.with_context)
 
 
 def _transactions(

@@ -25,7 +25,7 @@ from typing import Any, NamedTuple
 from penstock._counted import counted
 from penstock._events import Event, tell, tell_error, working_for
 from penstock._last_calls import LastCalls
-from penstock._locks import forbid_reentry, new_lock
+from penstock._locks import forbid_reentry, inside, new_lock
 from penstock._reporting import show_in_glass_box
 from penstock._ticket import Ticket
 from penstock._weak import WeakBag
@@ -40,11 +40,13 @@ from penstock.errors import (
     ProducerFencedError,
 )
 from penstock.producer.assembly import ProducerParts, assemble
+from penstock.producer.batch._delivery_cy import Delivery
 from penstock.producer.guarantee.transactions.manager import TransactionManager
 from penstock.producer.io.client_metrics import add_nanoseconds
 from penstock.producer.io.thread import IOThread, last_trouble
 from penstock.producer.metadata.cluster import PartitionInfo
 from penstock.producer.owner import check_may_wait
+from penstock.producer.send._path_cy import SendCall
 from penstock.producer.steps import Checkpoint, Steps, TimeIsUp
 from penstock.producer.unseen import tell_at_exit
 from penstock.transaction_handle import TransactionHandle
@@ -299,6 +301,19 @@ class Core:
         self.parts.client_metrics.catch_up(now)
         return self.parts.registry.snapshot(now)
 
+    def begin_otherwise(self, call: SendCall) -> SendCall | Delivery:
+        """A `send` that needs care: after a fork, in the middle of another call, or while the producer takes nothing.
+
+        Returns:
+            The call, whose steps find out what is the matter, or the Delivery of a record that was put aside.
+        """
+        self.check_process()
+        if not inside():
+            return call
+        # In the middle of another call of this thread, which may hold any lock.
+        later = self.parts.send_path.later(call)
+        return self.parts.accumulator.deferred.put_aside(later, call.on_delivery, self.max_block)
+
     def note_wait(self, ticket: Ticket[Any], seconds: float) -> None:
         """Count the wait of a call that sends."""
         self.parts.client_metrics.on_wait(ticket.kind, seconds, self.clock.now())
@@ -389,7 +404,7 @@ class Core:
     def after_fork_in_child(self) -> None:
         """Called in the child of a fork, which has a copy of the producer but not its thread."""
         self.forked = True
-        self.parts.fast_path.enabled = False
+        self.parts.fast_path.enabled = self.parts.send_path.accepts = False
 
     def begin_exit(self) -> None:
         """Called when the program ends without close(): accept nothing more, and let the I/O thread finish."""

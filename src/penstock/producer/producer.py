@@ -12,7 +12,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, Unpack
 
 from penstock._arguments import check_bool, check_limit, check_no_timeout, check_transactional_id
-from penstock._locks import forbid_reentry, inside
+from penstock._locks import forbid_reentry
 from penstock._other_clients import BLOCKING, ONLY_WITH, names_of_other_clients
 from penstock._refusals import noting_refusals
 from penstock.config.config import ProducerConfig
@@ -21,6 +21,7 @@ from penstock.producer import lifecycle
 from penstock.producer.batch._delivery_cy import Delivery
 from penstock.producer.metadata.cluster import PartitionInfo
 from penstock.producer.owner import check_may_wait, on_io_thread
+from penstock.producer.send._path_cy import SendCall
 from penstock.producer.send._send_cy import SendFace
 from penstock.producer.send.bulk_delivery import BulkDelivery
 from penstock.producer.steps import Steps, run_steps
@@ -28,7 +29,7 @@ from penstock.records.arrow import ArrowSource
 from penstock.records.arrow_rows import ColumnNames, arrow_rows
 from penstock.records.python_rows import ManyRecords
 from penstock.transaction_handle import TransactionHandle
-from penstock.types import GroupLike, HeadersLike, OnDelivery, PositionsLike, ProducerRecord
+from penstock.types import GroupLike, HeadersLike, PositionsLike
 
 if TYPE_CHECKING:
     from penstock.config.keys import ProducerOptions
@@ -66,25 +67,11 @@ class Producer(SendFace):
         /,
         **options: Unpack[ProducerOptions],
     ) -> None:
-        self._core = lifecycle.Core(ProducerConfig.from_user(config, options), _WORDING)
-        self._parts = self._core.parts
-        self._set_up_send(self._parts.entry_path, notes_refusals=self._parts.transactions is not None)
+        core = lifecycle.Core(ProducerConfig.from_user(config, options), _WORDING)
+        self._parts = core.parts
+        self._set_up_send(core)
 
     # ------------------------------------------------------------------------------------------ sending
-
-    @noting_refusals
-    def send_record(self, record: ProducerRecord, on_delivery: OnDelivery | None = None) -> Delivery:
-        """Send a record that was made as a value; see `send`."""
-        if not isinstance(record, ProducerRecord):
-            raise TypeError(f"record must be a ProducerRecord, not {type(record).__name__}")
-        if on_delivery is not None and not callable(on_delivery):
-            raise TypeError(f"on_delivery must be callable, not {type(on_delivery).__name__}")
-        self._core.check_process()
-        if inside():
-            # In the middle of another call of this thread, which may hold any lock.
-            later = self._parts.send_path.later(record, on_delivery)
-            return self._parts.accumulator.deferred.put_aside(later, on_delivery, self._core.max_block)
-        return self._run_sending(self._parts.send_path.steps(record, on_delivery), "send()")
 
     @noting_refusals
     def send_many(
@@ -378,6 +365,10 @@ class Producer(SendFace):
         return "<Producer that could not be made>" if core is None else repr(core)
 
     # ------------------------------------------------------------------------------------------ inside
+
+    @noting_refusals
+    def _finish(self, call: SendCall) -> Delivery:
+        return self._run_sending(self._parts.send_path.steps(call), "send()")
 
     def _run_sending(self, steps: Steps[R], call: str) -> R:
         try:

@@ -13,6 +13,7 @@ from collections.abc import Iterable
 from typing import Final, NamedTuple
 
 from penstock._primitives_cy import varint_size
+from penstock.errors import RecordTooLargeError
 
 Buffer = bytes | bytearray | memoryview
 
@@ -91,6 +92,28 @@ MAX_RECORD_OVERHEAD = 21
 MIN_RECORD_SIZE = 7
 
 _SEQUENCE_MASK = 0x7FFFFFFF
+
+
+class RecordLimit(NamedTuple):
+    """What one record may take.
+
+    Attributes:
+        size: bytes.
+        option: the name of the option that says so.
+    """
+
+    size: int
+    option: str
+
+    def error(self, what: str, size: int) -> RecordTooLargeError:
+        """The error for a record that may take `size` bytes."""
+        return RecordTooLargeError(
+            f"{what} takes up to {size} bytes, more than {self.option} allows ({self.size}). Raise that option (and "
+            "the topic's max.message.bytes), or send less at once.",
+            size=size,
+            limit=self.size,
+            option=self.option,
+        )
 
 
 def estimate_record_size(

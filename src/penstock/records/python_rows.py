@@ -19,7 +19,11 @@ from penstock.records._rows_cy import Rows
 from penstock.records.arrow import ArrowColumn
 from penstock.types import Header, HeadersLike, ProducerRecord, as_headers
 
-Serialize = Callable[[ProducerRecord], tuple[bytes | None, bytes | None, tuple[Header, ...]]]
+# Called with topic, keys, values and headers; gives the last three as they are sent.
+Serialize = Callable[
+    [str, Sequence[Any] | None, Sequence[Any], Sequence[Any] | None],
+    tuple[Sequence[bytes | None] | None, Sequence[bytes | None], Sequence[Any] | None],
+]
 
 _MAX_NUMBER = 2**63 - 1
 
@@ -126,18 +130,15 @@ class ManyRecords:
         """The records as columns.
 
         Args:
-            serialize: gives key, value and headers of a record; None: they are bytes as they are, if they can be sent
-                at all.
+            serialize: gives keys, values and headers as they are sent; None: they are bytes as they are, if they can
+                be sent at all.
 
         Raises:
             SerializationError: a key or value cannot be turned into bytes; a note tells which row.
         """
         values, keys, headers = self.values, self.keys, self.headers
         if serialize is not None:
-            parts = list(self._serialized(serialize))
-            keys = [key for key, _, _ in parts]
-            values = [value for _, value, _ in parts]
-            headers = [some for _, _, some in parts] if any(some for _, _, some in parts) else None
+            keys, values, headers = serialize(str.__str__(self.topic), keys, values, headers)
         return PythonRows(values, keys, headers, self.partitions, self.timestamps).as_rows()
 
     def with_headers(self, add: Callable[[HeadersLike | None], tuple[Header, ...]]) -> ManyRecords:
@@ -150,16 +151,6 @@ class ManyRecords:
     def are_bytes(self) -> bool:
         """Whether keys and values are bytes, or None."""
         return _are_bytes(self.values) and (self.keys is None or _are_bytes(self.keys))
-
-    def _serialized(
-        self, serialize: Serialize
-    ) -> Iterator[tuple[bytes | None, bytes | None, tuple[Header, ...]]]:
-        for row, record in enumerate(self.records()):
-            try:
-                yield serialize(record)
-            except Exception as error:
-                error.add_note(f"row {row}; no row was sent")
-                raise
 
 
 def _are_bytes(items: Sequence[Any]) -> bool:

@@ -397,7 +397,7 @@ def _reasons(errors: Sequence[RowErrors], first_row: int) -> str:
 def _reason(error: BaseException) -> str:
     """What is wrong with a row, with the producer's options as they are called here."""
     if isinstance(error, RecordTooLargeError) and error.size is not None and error.limit is not None:
-        from penstock.producer.send.send_path import RecordLimit
+        from penstock.records.format import RecordLimit
 
         error = RecordLimit(error.limit, f"{KAFKA_PREFIX}{error.option}").error("the record", error.size)
     return str(error).rstrip(".")

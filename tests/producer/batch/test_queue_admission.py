@@ -82,7 +82,7 @@ def send_during_the_look(rig: GateRig) -> list[Any]:
         answer = look()
         accepted.append(rig.parts.fast_path.try_send("t", b"late", None, None, 0, None, None))
         for steps in (
-            rig.parts.send_path.steps(ProducerRecord("t", b"late", partition=0), None),
+            rig.steps(ProducerRecord("t", b"late", partition=0)),
             rig.parts.columns.record_steps([ProducerRecord("t", b"late", partition=0)]),
         ):
             with pytest.raises(IllegalStateError):

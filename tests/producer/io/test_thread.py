@@ -181,7 +181,7 @@ def test_what_fails_at_the_end_is_logged_together_before_the_thread_ends(
     caplog.set_level(logging.WARNING)
     rig = Rig()
     for topic in ("nowhere", "neither"):  # as a finalizer sends
-        later = rig.parts.send_path.later(ProducerRecord(topic, b"v"), None)
+        later = rig.later(ProducerRecord(topic, b"v"))
         rig.parts.accumulator.deferred.put_aside(later, None, rig.config.max_block_ms / 1000)
     rig.parts.io_thread.force_close()
     rig.run_to_end()

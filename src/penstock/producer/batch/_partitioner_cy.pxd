@@ -1,5 +1,16 @@
 # C layout of the choice of partitions, which is made under a partition's lock and prepared in every turn of the I/O thread.
 
+cdef Py_ssize_t place_by_key(bytes key, Py_ssize_t count, int key_hash) noexcept
+
+cdef class Placement:
+    cdef readonly object partitioner
+    cdef readonly int key_hash
+    cdef readonly bint wants_new_batches
+
+    cpdef Py_ssize_t choose(
+        self, given, str topic, key, bytes key_bytes, value, bytes value_bytes, cluster, Py_ssize_t count
+    ) except? -2
+
 cdef class TopicState:
     cdef readonly str name
     cdef readonly Py_ssize_t sticky_size

@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where records without a key go when the user has no partitioner: uniform, sticky by bytes, adaptive, rack aware.
+"""Where records go: `Placement`; and without a key and a partitioner of the user's: sticky, adaptive, rack aware.
 
 A topic stays with one partition for about batch.size bytes; its `TopicState` counts them. Then `BuiltInPartitioner`
 chooses the next one: uniformly among the partitions that have a leader, or by weight. Partitions with short queues, and
-thus with fast brokers, get more. Compiled if possible. Records with a key go where `Placement` of send/send_path.py
-says, and the fast path with it.
+thus with fast brokers, get more. Compiled if possible.
 
 The I/O thread notes queue lengths in every turn: `LoadWatch`. A sending thread chooses once per batch or two.
 
@@ -18,6 +17,9 @@ from collections import defaultdict
 from collections.abc import Callable, Container, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from penstock._primitives_cy import CRC32, MURMUR2
+from penstock.partitioners import Partitioner
+
 try:
     # Cython needs to see exactly this statement; the stand-ins serve where it is not installed.
     import cython
@@ -25,9 +27,15 @@ except ModuleNotFoundError:
     from penstock import _cython as cython  # type: ignore[no-redef]
 
 if cython.compiled:
+    from cython.cimports.penstock._primitives_cy import partition_for_key
     from cython.cimports.penstock.producer.batch._queue_cy import PartitionQueue
-elif TYPE_CHECKING:
-    from penstock.producer.batch._queue_cy import PartitionQueue
+    from cython.cimports.penstock.records._crc_cy import crc32_partition
+else:
+    from penstock._primitives_cy import partition_for_key
+    from penstock.records._crc_cy import crc32_partition
+
+    if TYPE_CHECKING:
+        from penstock.producer.batch._queue_cy import PartitionQueue
 
 if TYPE_CHECKING:
     from penstock.producer.metadata.cluster import ClusterSnapshot
@@ -35,11 +43,76 @@ if TYPE_CHECKING:
 
 # The lengths of so many queues are told in a turn, about.
 _QUEUES_A_TURN = cython.declare(cython.Py_ssize_t, 64)
+_MURMUR2 = cython.declare(cython.int, MURMUR2)
+_CRC32 = cython.declare(cython.int, CRC32)
 
 
 def is_compiled() -> bool:
     """Whether this module runs as machine code."""
     return bool(cython.compiled)
+
+
+@cython.cfunc
+@cython.exceptval(check=False)
+def place_by_key(key: bytes | None, count: cython.Py_ssize_t, key_hash: cython.int) -> cython.Py_ssize_t:
+    """The partition of a key, of so many; -1: it goes where records without key go."""
+    if key is not None and key_hash == _MURMUR2:
+        return partition_for_key(key, count)
+    if key_hash == _CRC32 and key:  # not b""
+        return crc32_partition(key, count)
+    return -1
+
+
+@cython.final
+@cython.cclass
+class Placement:
+    """Chooses partitions: the given one, by a custom partitioner, by the key's hash, or the topic's sticky one.
+
+    Args:
+        partitioner: the user's, or None for the built-in way.
+        key_hash: how keys choose the partition in the built-in way: IGNORED, MURMUR2 or CRC32.
+    """
+
+    def __init__(self, partitioner: Any | None, key_hash: int) -> None:
+        self.partitioner = partitioner
+        self.key_hash = key_hash
+        hook = getattr(type(partitioner), "on_new_batch", None)
+        self.wants_new_batches = hook is not None and hook is not Partitioner.on_new_batch
+
+    def choose(
+        self,
+        given: Any,
+        topic: str,
+        key: Any,
+        key_bytes: bytes | None,
+        value: Any,
+        value_bytes: bytes | None,
+        cluster: Any,
+        count: cython.Py_ssize_t,
+    ) -> cython.Py_ssize_t:
+        """The record's partition; -1: the present sticky partition of the topic.
+
+        Args:
+            given: the partition that the call was given, or None.
+            topic: where it goes; the next four are its key and value, before and after the serializers.
+            cluster: what a custom partitioner may ask.
+            count: of the topic's partitions.
+
+        Raises:
+            ValueError: a custom partitioner gave a partition that does not exist.
+        """
+        if given is not None:
+            return given  # type: ignore[no-any-return]
+        if self.partitioner is None:
+            return place_by_key(key_bytes, count, self.key_hash)
+        chosen = self.partitioner.partition(topic, key, key_bytes, value, value_bytes, cluster)
+        if type(chosen) is not int and (not isinstance(chosen, int) or isinstance(chosen, bool)):
+            raise TypeError(f"{self.partitioner!r} must give an int, not {type(chosen).__name__}")
+        if not 0 <= chosen < count:
+            raise ValueError(
+                f"{self.partitioner!r} chose partition {chosen} of topic {topic!r}, which has partitions 0 to {count - 1}"
+            )
+        return chosen  # type: ignore[no-any-return]
 
 
 class PartitionerSettings(NamedTuple):

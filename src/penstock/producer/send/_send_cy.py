@@ -1,20 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
 # cython: boundscheck=False, wraparound=False, initializedcheck=False
-"""The fast path of send(): from the call to a record in the open batch, without the interpreter. Compiled if possible.
+"""The calls that send one record, and their shortest way. Compiled if possible.
 
-`FastPath.try_send` either appends and returns a Delivery, or appends nothing and returns None. Then the general path
-sends the record.
+`FastPath.try_send` takes the record that is bytes already and that nobody looks at: it either appends it and returns a
+Delivery, or appends nothing and returns None. Then the send path of `_path_cy` takes the record.
 """
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from typing import Any
 
-from penstock._primitives_cy import CRC32, MURMUR2
 from penstock.errors import IllegalStateError
-from penstock.types import HeadersLike, OnDelivery, ProducerRecord, as_headers, check_other_clients_arguments
+from penstock.types import HeadersLike, OnDelivery, ProducerRecord, check_other_clients_arguments
 
 try:
     # Cython needs to see exactly this statement; the stand-ins serve where it is not installed.
@@ -24,60 +22,32 @@ except ModuleNotFoundError:
 
 # In this order, so that type checkers see the classes: to them the second branch is of an unknown type.
 if not cython.compiled:
-    from penstock._primitives_cy import partition_for_key
     from penstock.producer.batch._delivery_cy import Delivery
-    from penstock.producer.batch._partitioner_cy import TopicState
+    from penstock.producer.batch._partitioner_cy import TopicState, place_by_key
     from penstock.producer.batch._queue_cy import PartitionQueue
-    from penstock.records._crc_cy import crc32_partition
-    from penstock.records.format import HEADER_SIZE, MAX_RECORD_OVERHEAD
+    from penstock.producer.send._path_cy import OVERHEAD, SendCall, SendPath, headers_bound, wall_clock
 else:
-    from cython.cimports.penstock._primitives_cy import partition_for_key  # type: ignore[no-redef]
     from cython.cimports.penstock.producer.batch._delivery_cy import Delivery  # type: ignore[no-redef]
-    from cython.cimports.penstock.producer.batch._partitioner_cy import TopicState  # type: ignore[no-redef]
+    from cython.cimports.penstock.producer.batch._partitioner_cy import TopicState, place_by_key  # type: ignore[no-redef]
     from cython.cimports.penstock.producer.batch._queue_cy import PartitionQueue  # type: ignore[no-redef]
-    from cython.cimports.penstock.producer.send._send_cy import TIME_UTC, timespec, timespec_get
-    from cython.cimports.penstock.records._crc_cy import crc32_partition  # type: ignore[no-redef]
-    from cython.cimports.penstock.records._layout_cy import (  # type: ignore[no-redef]
-        HEADER_SIZE,
-        MAX_RECORD_OVERHEAD,
+    from cython.cimports.penstock.producer.send._path_cy import (  # type: ignore[no-redef]
+        OVERHEAD,
+        SendCall,
+        SendPath,
+        headers_bound,
+        wall_clock,
     )
 
 # With this name, compiled code does not check the type of the argument. The function does, and tells the transaction.
 TopicName = str
 WholeNumber = int  # Cython would turn a float, a bool or a Decimal into an int
 
-# C variables when compiled. The first is the most that the size check adds to key and value: batch header, record
-# overhead, header count, and two lengths of up to 5 bytes. If that is too large, the general path computes the size.
-_OVERHEAD = cython.declare(cython.Py_ssize_t, HEADER_SIZE + MAX_RECORD_OVERHEAD + 1 + 2 * 5)
-_MURMUR2 = cython.declare(cython.int, MURMUR2)
-_CRC32 = cython.declare(cython.int, CRC32)
-_LAST_TIMESTAMP = cython.declare(cython.longlong, 2**63 - 1)
+_LAST_TIMESTAMP = cython.declare(cython.longlong, 2**63 - 1)  # a C variable when compiled
 
 
 def is_compiled() -> bool:
     """Whether this module runs as machine code."""
     return bool(cython.compiled)
-
-
-@cython.cfunc
-def _headers_bound(headers: Any) -> cython.Py_ssize_t:
-    """The most that headers can take, or -1: they are not a list or tuple of (str, bytes or None) pairs."""
-    size: cython.Py_ssize_t = 5
-    if type(headers) is not list and type(headers) is not tuple:
-        return -1
-    for pair in headers:
-        if not isinstance(pair, tuple) or len(pair) != 2:
-            return -1
-        name = pair[0]
-        value = pair[1]
-        if type(name) is not str:
-            return -1
-        size += 10 + 4 * len(name)  # a character takes at most four bytes
-        if value is not None:
-            if type(value) is not bytes:
-                return -1
-            size += len(value)
-    return size
 
 
 @cython.final
@@ -93,6 +63,16 @@ class FastPath:
         wake: wakes the I/O thread; called when the batch that leaves next has become full.
         append_now: appends if no open batch has room; `Appender.append_now`.
     """
+
+    topics = cython.declare(dict)
+    enabled = cython.declare(cython.bint, visibility="public")
+    detour = cython.declare(cython.bint, visibility="public")
+    _max_record_size = cython.declare(cython.Py_ssize_t)
+    _key_hash = cython.declare(cython.int)
+    _wall_ms = cython.declare(object)
+    _wake = cython.declare(object)
+    _append_now = cython.declare(object)
+    _last_topic: TopicState  # sent to before this record; any thread may replace it
 
     def __init__(
         self,
@@ -111,39 +91,9 @@ class FastPath:
         self._max_record_size = max_record_size
         self._key_hash = key_hash
         self._wall_ms = wall_ms
-        self._last_topic: TopicState | None = None
-        # Only used in a path that adds headers and calls another path; see `led_to_by`. Such a path is never enabled.
-        self.context: Callable[[Any], Any] | None = None
-        self.behind: FastPath | None = None
+        self._last_topic = None  # type: ignore[assignment]
 
-    def led_to_by(self, context: Callable[[Any], Any]) -> FastPath:
-        """Make a path that adds headers and then calls this one. A producer without such headers pays nothing for them.
-
-        Args:
-            context: called with the headers of a record; returns them with the added ones.
-        """
-        leading = FastPath({}, 0, 0, None, self._wake, self._append_now)
-        leading.context = context
-        leading.behind = self
-        return leading
-
-    def try_with_context(
-        self,
-        topic: Any,
-        value: Any,
-        key: Any,
-        headers: Any,
-        partition: Any,
-        timestamp_ms: Any,
-        on_delivery: Any,
-    ) -> Delivery | None:
-        """Add the headers, and call `try_send` of the other path; None if that path is not enabled."""
-        behind: FastPath | None = self.behind
-        if behind is None or not behind.enabled:
-            return None
-        more = self.context(headers)  # type: ignore[misc]
-        return behind.try_send(topic, value, key, more, partition, timestamp_ms, on_delivery)
-
+    @cython.ccall
     def try_send(
         self,
         topic: Any,
@@ -174,7 +124,7 @@ class FastPath:
                 return None
             self._last_topic = state
         # The most that the record can take in a batch of its own, if it is made of bytes.
-        size: cython.Py_ssize_t = _OVERHEAD
+        size: cython.Py_ssize_t = OVERHEAD
         if value is not None:
             if type(value) is not bytes:
                 return None
@@ -184,7 +134,7 @@ class FastPath:
                 return None
             size += len(key)
         if headers is not None:
-            more: cython.Py_ssize_t = _headers_bound(headers)
+            more: cython.Py_ssize_t = headers_bound(headers)
             if more < 0:
                 return None
             size += more
@@ -198,28 +148,20 @@ class FastPath:
             if not 0 <= partition < count:
                 return None
             chosen = partition
-        elif key is not None and self._key_hash == _MURMUR2:
-            chosen = partition_for_key(key, count)
-        elif self._key_hash == _CRC32 and key:  # None and b"" go where records without key go
-            chosen = crc32_partition(key, count)
         else:
-            chosen = state.sticky_partition
-            if not 0 <= chosen < count:
-                return None
-            sticky = True
+            chosen = -1 if key is None else place_by_key(key, count, self._key_hash)
+            if chosen < 0:
+                chosen = state.sticky_partition
+                if not 0 <= chosen < count:
+                    return None
+                sticky = True
         queue = queues[chosen]
         if timestamp_ms is not None:
             if type(timestamp_ms) is not int or not 0 <= timestamp_ms <= _LAST_TIMESTAMP:
                 return None
             timestamp = timestamp_ms
-        elif self._wall_ms is not None:
-            timestamp = self._wall_ms()
-        elif cython.compiled:
-            moment = cython.declare(timespec)
-            timespec_get(cython.address(moment), TIME_UTC)
-            timestamp = moment.tv_sec * 1000 + moment.tv_nsec // 1_000_000
         else:
-            timestamp = int(time.time() * 1000.0)
+            timestamp = wall_clock(self._wall_ms)
         delivery = queue.append_to_open(
             timestamp,
             key,
@@ -248,22 +190,31 @@ class FastPath:
 
 @cython.cclass
 class SendFace:
-    """The `send` of a producer: it tries the fast path, and then takes the general one.
+    """The `send` of a producer, which is compiled because it is called for each record.
 
-    The one base class with a single child, because the call itself has to be compiled. The measurement is in
-    docs/performance.md, "One record": the compiled call with its seven parameters takes 16 of 155 ns. A Python method
-    around the fast path would take as much as the fast path does.
+    The measurement is in docs/performance.md, "One record": the compiled call with its seven parameters takes 16 of 155
+    ns. A Python method around the fast path would take as much as the fast path does.
     """
 
-    def _set_up_send(self, fast_path: FastPath, notes_refusals: bool) -> None:
+    _core = cython.declare(object, visibility="public")  # see `lifecycle.Core`
+    _fast_path: FastPath
+    _path: SendPath
+    _notes_refusals = cython.declare(cython.bint)
+    _wraps_callbacks = cython.declare(cython.bint)
+
+    def _set_up_send(self, core: Any, wraps_callbacks: bool = False) -> None:
         """Give it what `send` needs, before the first call.
 
         Args:
-            fast_path: the fast path.
-            notes_refusals: whether `_note_refused` is called.
+            core: what is behind the calls.
+            wraps_callbacks: whether `_callback` gives another function than the user's.
         """
-        self._fast_path: FastPath | None = fast_path
-        self._notes_refusals = notes_refusals
+        self._wraps_callbacks = wraps_callbacks
+        parts = core.parts
+        self._core = core
+        self._fast_path = parts.fast_path
+        self._path = parts.send_path
+        self._notes_refusals = parts.transactions is not None
 
     def send(
         self,
@@ -302,32 +253,108 @@ class SendFace:
             TypeError, ValueError: an argument is wrong.
         """
         fast: FastPath | None = self._fast_path
+        delivery: Delivery | None
+        tried: cython.bint = False
         # for type checkers these arguments are always None
-        if self._notes_refusals or fast is None or callback is not None or timestamp is not None:  # type: ignore[redundant-expr]
-            return _send_with_care(
-                self, topic, value, key, headers, partition, timestamp_ms, on_delivery, callback, timestamp
-            )
-        # The ordinary record needs no further call: in plain Python each call costs time.
-        delivery: Delivery | None = fast.try_send(
-            topic, value, key, headers, partition, timestamp_ms, on_delivery
+        if not self._notes_refusals and fast is not None and callback is None and timestamp is None:  # type: ignore[redundant-expr]
+            # The ordinary record needs no further call: in plain Python each call costs time.
+            delivery = fast.try_send(topic, value, key, headers, partition, timestamp_ms, on_delivery)
+            if delivery is not None:
+                return delivery
+            tried = True
+        outcome = _begin(
+            self, topic, value, key, headers, partition, timestamp_ms, on_delivery, callback, timestamp, tried
         )
-        if delivery is None:
-            return _send_otherwise(
-                self, fast, topic, value, key, headers, partition, timestamp_ms, on_delivery
-            )
-        return delivery
+        return outcome if isinstance(outcome, Delivery) else self._finish(outcome)
 
-    def send_record(self, record: ProducerRecord, on_delivery: OnDelivery | None = None) -> Delivery:
+    def send_record(self, record: Any, on_delivery: Any = None) -> Any:
         """Send a record that was made as a value; see `send`."""
+        outcome = self._begin_record(record, on_delivery)
+        return outcome if isinstance(outcome, Delivery) else self._finish(outcome)
+
+    def _begin_record(self, record: Any, on_delivery: Any) -> Any:
+        """Send a record that was made as a value; its Delivery, or the SendCall that has to wait."""
+        try:
+            if not isinstance(record, ProducerRecord):
+                raise TypeError(f"record must be a ProducerRecord, not {type(record).__name__}")
+            if on_delivery is not None:
+                on_delivery = self._callback(on_delivery)
+            fast: FastPath = _made(self._fast_path)
+            delivery: Delivery | None = fast.try_send(
+                record.topic, record.value, record.key, record.headers or None, record.partition, record.timestamp_ms,
+                on_delivery,
+            )  # fmt: skip
+            if delivery is not None:
+                return delivery
+            return _attempt(self, self._path.call_of(record, on_delivery))
+        except BaseException as error:
+            if self._notes_refusals:
+                self._core.note_refused(error)
+            raise
+
+    def _callback(self, on_delivery: Any) -> Any:
+        """What is called in place of the user's function, which is checked here."""
+        if not callable(on_delivery):
+            raise TypeError(f"on_delivery must be callable, not {type(on_delivery).__name__}")
+        return on_delivery
+
+    def _finish(self, call: SendCall) -> Delivery:
+        """Go on with a call that has to wait."""
         raise NotImplementedError
 
-    def _note_refused(self, error: BaseException) -> None:
-        """Tell the open transaction that a call has raised."""
-        raise NotImplementedError
+
+@cython.cclass
+class TrySendFace(SendFace):
+    """The `try_send` of a producer for event loops: the same, and nobody waits.
+
+    The second class with a single child, for the reason that `SendFace` gives.
+    """
+
+    def try_send(
+        self,
+        topic: TopicName,
+        value: Any = None,
+        key: Any = None,
+        callback: None = None,
+        *,
+        headers: HeadersLike | None = None,
+        partition: WholeNumber | None = None,
+        timestamp_ms: WholeNumber | None = None,
+        on_delivery: OnDelivery | None = None,
+        timestamp: None = None,
+    ) -> Delivery:
+        """Send a record if that is possible now; its Delivery. Never waits; not a coroutine. See `send`.
+
+        Raises:
+            BufferExhaustedError: there is no memory now.
+            KafkaTimeoutError: the topic is not known yet; it is asked for.
+            KafkaError, TypeError, ValueError: otherwise as `send`.
+        """
+        outcome = _begin(
+            self, topic, value, key, headers, partition, timestamp_ms, on_delivery, callback, timestamp, False
+        )
+        return outcome if isinstance(outcome, Delivery) else self._finish(outcome)
+
+    def _begin(
+        self,
+        topic: Any,
+        value: Any,
+        key: Any,
+        headers: Any,
+        partition: Any,
+        timestamp_ms: Any,
+        on_delivery: Any,
+        callback: Any,
+        timestamp: Any,
+    ) -> Any:
+        """Send a record as far as that needs no waiting; its Delivery, or the SendCall that has to wait."""
+        return _begin(
+            self, topic, value, key, headers, partition, timestamp_ms, on_delivery, callback, timestamp, False
+        )
 
 
 @cython.cfunc
-def _send_with_care(
+def _begin(
     face: SendFace,
     topic: Any,
     value: Any,
@@ -338,50 +365,56 @@ def _send_with_care(
     on_delivery: Any,
     callback: Any,
     timestamp: Any,
-) -> Delivery:
-    """Send a record, and tell the transaction if it is refused; or refuse arguments that are never allowed."""
-    fast: FastPath | None = face._fast_path
+    tried: cython.bint,
+) -> Any:
+    """Send a record as far as that needs no waiting; its Delivery, or the SendCall that has to wait.
+
+    What it raises is told to the open transaction. `tried`: the fast path has not taken it.
+    """
     delivery: Delivery | None
     try:
         if callback is not None or timestamp is not None:
             check_other_clients_arguments(callback, timestamp)
-        if fast is None:
-            raise IllegalStateError("the producer was not made: a subclass calls super().__init__() first")
-        delivery = fast.try_send(topic, value, key, headers, partition, timestamp_ms, on_delivery)
-        if delivery is None:
-            return _send_otherwise(
-                face, fast, topic, value, key, headers, partition, timestamp_ms, on_delivery
-            )
-        return delivery
+        fast: FastPath = _made(face._fast_path)
+        wraps: cython.bint = on_delivery is not None and face._wraps_callbacks
+        if not tried and not wraps:
+            delivery = fast.try_send(topic, value, key, headers, partition, timestamp_ms, on_delivery)
+            if delivery is not None:
+                return delivery
+        call: SendCall = face._path.call(
+            topic, value, key, headers, partition, timestamp_ms, None if wraps else on_delivery
+        )
+        if wraps:
+            call.on_delivery = face._callback(on_delivery)
+        return _attempt(face, call)
     except BaseException as error:
         if face._notes_refusals:
-            face._note_refused(error)
+            face._core.note_refused(error)
         raise
 
 
 @cython.cfunc
-def _send_otherwise(
-    face: SendFace,
-    fast: FastPath,
-    topic: Any,
-    value: Any,
-    key: Any,
-    headers: Any,
-    partition: Any,
-    timestamp_ms: Any,
-    on_delivery: Any,
-) -> Delivery:
-    """Send a record that the fast path did not append."""
-    delivery: Delivery | None = None
-    if fast.behind is not None:
-        delivery = fast.try_with_context(topic, value, key, headers, partition, timestamp_ms, on_delivery)
-    if delivery is None:
-        record = ProducerRecord(topic, value, key, as_headers(headers), partition, timestamp_ms)
-        return face.send_record(record, on_delivery)
-    return delivery
+def _made(fast: FastPath | None) -> FastPath:
+    if fast is None:
+        raise IllegalStateError("the producer was not made: a subclass calls super().__init__() first")
+    return fast
+
+
+@cython.cfunc
+def _attempt(face: SendFace, call: SendCall) -> Any:
+    path: SendPath = face._path
+    delivery: Delivery | None
+    if not path.is_ready():
+        return face._core.begin_otherwise(call)
+    try:
+        delivery = path.attempt(call)
+    except Exception as error:
+        face._core.note_send_error(error)
+        raise
+    return call if delivery is None else delivery
 
 
 if not cython.compiled:
     # A C field begins as None by itself.
-    SendFace._fast_path = None
-    SendFace._notes_refusals = False
+    SendFace._core = SendFace._fast_path = SendFace._path = None  # type: ignore[assignment]
+    SendFace._notes_refusals = SendFace._wraps_callbacks = False

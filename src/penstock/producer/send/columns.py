@@ -38,7 +38,7 @@ from penstock.producer.batch._delivery_cy import Delivery
 from penstock.producer.batch._partitioner_cy import TopicState
 from penstock.producer.batch._queue_cy import PartitionQueue, TopicForgotten
 from penstock.producer.send.bulk_delivery import BulkDelivery, BulkPromise, Lost, span_of, span_rows, trace
-from penstock.producer.send.send_path import RecordLimit, SendPath
+from penstock.producer.send._path_cy import SendCall, SendPath
 from penstock.producer.steps import Checkpoint, Steps
 from penstock.producer.unseen import EACH_ROWS_OWN
 from penstock.records._rows_cy import (
@@ -52,6 +52,7 @@ from penstock.records._rows_cy import (
 )
 from penstock.records._window_cy import NO_TOPIC, Window
 from penstock.records.arrow_rows import moment_text
+from penstock.records.format import RecordLimit
 from penstock.records.python_rows import ManyRecords, rows_with_headers
 from penstock.types import ProducerRecord, RowErrors
 
@@ -299,7 +300,7 @@ class ColumnSender:
             return (yield from self.record_steps(list(many.records())))
         self._send_path.check_open()
         as_they_are = not self._send_path.serializes and many.are_bytes()
-        rows = many.rows(None if as_they_are else self._send_path.serialize)
+        rows = many.rows(None if as_they_are else self._send_path.serialize_rows)
         return (yield from self._steps(many.topic, [rows] if rows.length else [], skip=False))
 
     def record_steps(self, records: Sequence[ProducerRecord]) -> Steps[BulkDelivery]:
@@ -307,7 +308,7 @@ class ColumnSender:
         promise = BulkPromise(self._accumulator.unseen)
         for row, record in enumerate(records):
             try:
-                delivery: Delivery = yield from self._send_path.steps(record, None, in_bulk=True)
+                delivery = yield from self._send_one(self._send_path.bulk_call(record))
             except GeneratorExit:
                 raise
             except BaseException as error:
@@ -319,6 +320,11 @@ class ColumnSender:
             promise.maybe_gather()
             yield Checkpoint.PROGRESS
         return promise.delivery
+
+    def _send_one(self, call: SendCall) -> Steps[Delivery]:
+        path = self._send_path
+        delivery = path.attempt(call) if path.is_ready() else None
+        return delivery or (yield from path.steps(call))
 
     # ------------------------------------------------------------------------------------------ placing
 
@@ -449,7 +455,7 @@ class ColumnSender:
                 continue
             value, key, headers, partition, timestamp = window.rows.record(row)
             record = ProducerRecord(call.topic_of(row), value, key, headers, partition, timestamp)
-            delivery: Delivery = yield from self._send_path.steps(record, None, as_bytes=True, in_bulk=True)
+            delivery = yield from self._send_one(self._send_path.bulk_call(record, as_bytes=True))
             call.promise.note(delivery, row)
             yield Checkpoint.PROGRESS
 
