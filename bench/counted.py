@@ -10,6 +10,7 @@ from __future__ import annotations
 import sys
 from collections import deque
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from bench.in_memory import InlineProducer
 from bench.words import counted
@@ -18,7 +19,14 @@ from penstock import Delivery
 COUNTED_FUNCTION = (
     "PyObject_ASCII"  # of ascii(): has its name in every build of Python, and hardly anybody calls it
 )
-CHUNKS = {"send": 500, "send-keys": 500, "send-arrow": 15_000, "send-arrow-keys": 15_000}
+CHUNKS = {
+    "send": 500,
+    "send-keys": 500,
+    "send-serializers": 500,
+    "send-headers": 500,
+    "send-arrow": 15_000,
+    "send-arrow-keys": 15_000,
+}
 WARM_UP_CHUNKS = 4
 _LOOKED_AT_AFTER = 10  # chunks: by then every record of a chunk was sent, whatever its partition
 _TOPIC = "bench-instructions"
@@ -26,16 +34,24 @@ _PARTITIONS = 6
 _VALUE = bytes(100)
 # No time passes that anybody could wait for: batches leave when they are full, and at the end.
 _SETTINGS = {"batch.size": str(16 * 1024), "linger.ms": "2000"}
+_SERIALIZERS = dict.fromkeys(("key.serializer", "value.serializer"), "penstock.serializers:StringSerializer")
+_HEADERS = {"trace": b"0123456789abcdef", "tenant": b"7"}
 
 
 def main(arguments: Sequence[str]) -> None:
     """Send the records, and see that all arrived and were acknowledged."""
     program, records = arguments[0], int(arguments[1])
-    inline = InlineProducer(_SETTINGS, _TOPIC, _PARTITIONS)
-    maker = _arrow_sender if "arrow" in program else _sender
+    with_text = program == "send-serializers"
+    inline = InlineProducer(_SETTINGS | (_SERIALIZERS if with_text else {}), _TOPIC, _PARTITIONS)
     chunk = CHUNKS[program]
     try:
-        send_chunks = maker(inline, chunk, program.endswith("keys"))
+        if "arrow" in program:
+            send_chunks = _arrow_sender(inline, chunk, program.endswith("keys"))
+        elif with_text:
+            send_chunks = _sender(inline, _VALUE.decode(), [f"{number:07}" for number in range(chunk)])
+        else:
+            keys = [b"%07d" % number if program.endswith("keys") else None for number in range(chunk)]
+            send_chunks = _sender(inline, _VALUE, keys, _HEADERS if program.endswith("headers") else None)
         send_chunks(WARM_UP_CHUNKS)
         ascii(_Counted(lambda: send_chunks(records // chunk)))  # see COUNTED_FUNCTION
         sent = WARM_UP_CHUNKS * chunk + records
@@ -56,15 +72,19 @@ class _Counted:
         return ""
 
 
-def _sender(inline: InlineProducer, chunk: int, keys: bool) -> Callable[[int], None]:
+def _sender(
+    inline: InlineProducer, value: Any, keys: Sequence[Any], headers: dict[str, bytes] | None = None
+) -> Callable[[int], None]:
     """`send`, record by record; every Delivery is looked at some thousand records later."""
-    names = [b"%07d" % number if keys else None for number in range(chunk)]
     send = inline.producer.send
 
     def send_chunks(count: int) -> None:
         waiting: deque[list[Delivery]] = deque()
         for _ in range(count):
-            waiting.append([send(_TOPIC, _VALUE, name) for name in names])
+            if headers is None:
+                waiting.append([send(_TOPIC, value, key) for key in keys])
+            else:
+                waiting.append([send(_TOPIC, value, key, headers=headers) for key in keys])
             inline.take_turns()
             if len(waiting) > _LOOKED_AT_AFTER:
                 _check(waiting.popleft())

@@ -37,8 +37,8 @@ if _typing.TYPE_CHECKING:
     from penstock.aio.producer import AsyncProducer
     from penstock.config.keys import ProducerOptions
     from penstock.control.complete import complete_transaction
-    from penstock.producer.batch._delivery_cy import Delivery
     from penstock.producer._interceptors_cy import Interceptor
+    from penstock.producer.batch._delivery_cy import Delivery
     from penstock.producer.producer import Producer
     from penstock.producer.send.bulk_delivery import BulkDelivery
 

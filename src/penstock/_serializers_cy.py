@@ -1,15 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 # cython: annotation_typing=False
-"""The serializers of `penstock.serializers`, and what runs one for each record. Compiled if possible.
+"""The serializers of `penstock.serializers`. Compiled if possible.
 
-Rules:
-1. A serializer here depends on the value alone: `of_value` turns it, and is never called with None, which stays None.
-2. Annotations are no C types here: what users give may be of a subclass.
-3. `Part` is the one place where a serializer is called for a record: by `send`, by `send_many` and by the mock.
+Annotations are no C types here: what users give may be of a subclass.
 """
 
 from __future__ import annotations
 
+import codecs
 import inspect
 import json
 import struct
@@ -26,19 +24,9 @@ try:
 except ModuleNotFoundError:
     from penstock import _cython as cython  # type: ignore[no-redef]
 
-# How a Part turns what it is given.
-_AS_IT_IS = cython.declare(cython.int, 0)  # bytes pass
-_OF_VALUE = cython.declare(cython.int, 1)  # a function of the value alone
-_ASKED = cython.declare(cython.int, 2)  # an object of the user's, which gets topic and headers
-
-# What serializes values of these types, in the order in which they are looked at.
-_BETTER: tuple[tuple[type | tuple[type, ...], str], ...] = (
-    (str, "StringSerializer"),
-    ((dict, list, tuple), "JsonSerializer"),
-    (int, "Int64Serializer"),
-    (float, "Float64Serializer"),
-    (uuid.UUID, "UUIDSerializer"),
-)
+if cython.compiled:
+    from cython.cimports.cpython.bytes import PyBytes_FromObject
+    from cython.cimports.cpython.unicode import PyUnicode_AsUTF8String
 
 
 def is_compiled() -> bool:
@@ -122,7 +110,7 @@ def _refuse(serializer: Serializer, expected: str, data: Any) -> SerializationEr
     )
 
 
-class _OfValue(Serializer):
+class OfValue(Serializer):
     """Turns the value by itself: neither topic nor headers matter."""
 
     def serialize(self, topic: str, headers: MutableHeaders, data: Any) -> bytes | None:
@@ -133,25 +121,29 @@ class _OfValue(Serializer):
         raise NotImplementedError
 
 
-class BytesSerializer(_OfValue):
+class BytesSerializer(OfValue):
     """Bytes as they are: bytes, bytearray and memoryview. The default of keys and values."""
 
     def _of(self, data: Any) -> bytes:
         if isinstance(data, bytes):
             return data
-        if isinstance(data, bytearray | memoryview):
-            return bytes(data)
+        if isinstance(data, (bytearray, memoryview)):
+            return PyBytes_FromObject(data) if cython.compiled else bytes(data)  # the class is slow to call
         raise SerializationError(f"{_refuse(self, 'bytes', data)}; encode it")
 
 
-class StringSerializer(_OfValue):
+class StringSerializer(OfValue):
     """Text in an encoding, UTF-8 unless told otherwise."""
 
     def __init__(self, encoding: str = "utf-8") -> None:
         "".encode(encoding)  # an unknown encoding is found here, not at the first record
         self._encoding = encoding
+        self._is_utf8 = codecs.lookup(encoding).name == "utf-8"
 
     def _of(self, data: Any) -> bytes:
+        if type(data) is str and self._is_utf8:
+            # Compiled code does not look the method up, which takes longer than to encode a short text.
+            return PyUnicode_AsUTF8String(data) if cython.compiled else data.encode()
         if not isinstance(data, str):
             raise _refuse(self, "a str", data)
         return data.encode(self._encoding)
@@ -160,7 +152,7 @@ class StringSerializer(_OfValue):
         return f"StringSerializer({self._encoding!r})"
 
 
-class _IntSerializer(_OfValue):
+class _IntSerializer(OfValue):
     """A big-endian signed integer of a fixed width."""
 
     _layout: ClassVar[struct.Struct]
@@ -192,13 +184,13 @@ class Int64Serializer(_IntSerializer):
     _layout = struct.Struct(">q")
 
 
-class _FloatSerializer(_OfValue):
+class _FloatSerializer(OfValue):
     """A big-endian IEEE 754 number."""
 
     _layout: ClassVar[struct.Struct]
 
     def _of(self, data: Any) -> bytes:
-        if not isinstance(data, int | float) or isinstance(data, bool):
+        if not isinstance(data, (int, float)) or isinstance(data, bool):
             raise _refuse(self, "a float", data)
         try:
             return self._layout.pack(data)
@@ -218,7 +210,7 @@ class Float64Serializer(_FloatSerializer):
     _layout = struct.Struct(">d")
 
 
-class UUIDSerializer(_OfValue):
+class UUIDSerializer(OfValue):
     """The 36 characters of a UUID, as Java's UUIDSerializer."""
 
     def _of(self, data: Any) -> bytes:
@@ -227,14 +219,14 @@ class UUIDSerializer(_OfValue):
         return str(data).encode("ascii")
 
 
-class VoidSerializer(_OfValue):
+class VoidSerializer(OfValue):
     """For keys or values that must be null."""
 
     def _of(self, data: Any) -> bytes:
         raise SerializationError(f"VoidSerializer takes None only, not {type(data).__name__}")
 
 
-class JsonSerializer(_OfValue):
+class JsonSerializer(OfValue):
     """Compact JSON in UTF-8. None is a null value (a tombstone), not the text `null`.
 
     Args:
@@ -256,10 +248,16 @@ class JsonSerializer(_OfValue):
         if dumps is None:
             # NaN is not JSON: parsers of other languages would refuse it at the consumer.
             dumps = json.JSONEncoder(
-                ensure_ascii=False, allow_nan=False, separators=(",", ":"), default=default, sort_keys=sort_keys
+                ensure_ascii=False,
+                allow_nan=False,
+                separators=(",", ":"),
+                default=default,
+                sort_keys=sort_keys,
             ).encode
         elif default is not None or sort_keys:
-            raise TypeError("JsonSerializer(dumps=...) takes no default= and no sort_keys=: give them to that function")
+            raise TypeError(
+                "JsonSerializer(dumps=...) takes no default= and no sort_keys=: give them to that function"
+            )
         self._dumps = dumps
 
     def _of(self, data: Any) -> bytes:
@@ -293,7 +291,7 @@ class ListSerializer(Serializer):
         """Give the entries in order; entries may be None."""
         if data is None:
             return None
-        if not isinstance(data, Sequence) or isinstance(data, str | bytes | bytearray | memoryview):
+        if not isinstance(data, Sequence) or isinstance(data, (str, bytes, bytearray, memoryview)):
             raise _refuse(self, "a list", data)
         entries = [None if item is None else self._entry(topic, headers, item) for item in data]
         return b"".join(self._fixed_layout(entries) if self._fixed_size else self._variable_layout(entries))
@@ -332,7 +330,7 @@ class ListSerializer(Serializer):
                 yield entry
 
 
-class _FunctionSerializer(_OfValue):
+class _FunctionSerializer(OfValue):
     """A function of one argument. It is not asked about None, which stays a null."""
 
     def __init__(self, function: Callable[[Any], bytes | None]) -> None:
@@ -379,96 +377,3 @@ def _takes_one_argument(function: Callable[..., Any]) -> bool:
     except TypeError:
         return False
     return True
-
-
-def _try_better(part: str, data: Any) -> str:
-    """The serializer that takes what the default one does not, in words; "" where there is none."""
-    for kinds, name in _BETTER:
-        if isinstance(data, kinds) and not isinstance(data, bool):
-            return f", or make the producer with {part}_serializer=penstock.serializers.{name}()"
-    return ""
-
-
-@cython.final
-@cython.cclass
-class Part:
-    """Turns the keys, or the values, of records into bytes.
-
-    Args:
-        serializer: the configured one.
-        name: "key" or "value".
-
-    Attributes:
-        wants_headers: whether the serializer gets the headers of the record.
-    """
-
-    def __init__(self, serializer: Serializer, name: str) -> None:
-        kind = type(serializer)
-        self.serializer = serializer
-        self._name = name
-        self._function: Any = None
-        if kind is BytesSerializer:
-            self._kind = _AS_IT_IS
-        elif isinstance(serializer, _OfValue) and kind.serialize is _OfValue.serialize:
-            self._kind = _OF_VALUE
-        else:
-            self._kind = _ASKED
-        if self._kind != _ASKED:
-            self._function = serializer._of
-        self.wants_headers = self._kind == _ASKED
-
-    def passes_bytes(self) -> cython.bint:
-        """Whether bytes are sent as they are."""
-        return self._kind == _AS_IT_IS
-
-    def turn(self, topic: str, headers: Any, data: Any) -> bytes | None:
-        """The key or value as it is sent. Whatever goes wrong becomes a SerializationError.
-
-        Args:
-            topic: where the record goes.
-            headers: the record's MutableHeaders; any value where the serializer wants none.
-            data: the key or value itself; it is never shown in the error, only its type.
-        """
-        serialized: Any
-        if self._kind == _AS_IT_IS and type(data) is bytes:
-            return data
-        try:
-            if self._kind == _ASKED:
-                serialized = self.serializer.serialize(topic, headers, data)
-            elif data is None:
-                return None
-            else:
-                serialized = self._function(data)
-        except Exception as error:
-            raise self._failure(topic, data, error) from error
-        if serialized is None or type(serialized) is bytes:
-            return serialized
-        if isinstance(serialized, (bytes, bytearray, memoryview)):
-            return bytes(serialized)  # also of a subclass, such as numpy's: compiled code takes bytes as they are
-        raise SerializationError(
-            f"the serializer {self.serializer!r} of the {self._name} (type {type(data).__name__}) of a record for "
-            f"topic {topic!r} must give bytes or None, not {type(serialized).__name__}"
-        )
-
-    def _failure(self, topic: str, data: Any, error: Exception) -> SerializationError:
-        detail = str(error) or type(error).__name__
-        if isinstance(self.serializer, BytesSerializer):  # nobody has set another one
-            detail += _try_better(self._name, data)
-        return SerializationError(
-            f"cannot serialize the {self._name} (type {type(data).__name__}) of a record for topic {topic!r}: {detail}"
-        )
-
-
-def serialize_part(
-    serializer: Serializer, part: str, topic: str, headers: MutableHeaders, data: Any
-) -> bytes | None:
-    """Run a serializer for one record, and turn whatever goes wrong into a SerializationError.
-
-    Args:
-        serializer: the configured serializer.
-        part: "key" or "value".
-        topic: where the record goes.
-        headers: the record's headers.
-        data: the key or value itself; it is never shown in the error, only its type.
-    """
-    return Part(serializer, part).turn(topic, headers, data)

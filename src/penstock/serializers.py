@@ -23,8 +23,8 @@ from penstock._serializers_cy import (
     UUIDSerializer,
     VoidSerializer,
     as_serializer,
-    serialize_part,
 )
+from penstock._serializing_cy import serialize_part
 
 __all__ = [
     "BytesSerializer",

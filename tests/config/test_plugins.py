@@ -116,11 +116,7 @@ def test_a_name_may_stand_for_a_function_or_an_object():
 
 
 def test_interceptors_by_name_keep_their_order():
-    config = read(
-        **{
-            "interceptor.classes": f"{__name__}:RecordingInterceptor , penstock:Interceptor"
-        }
-    )
+    config = read(**{"interceptor.classes": f"{__name__}:RecordingInterceptor , penstock:Interceptor"})
     assert [type(interceptor).__name__ for interceptor in config.interceptors] == [
         "RecordingInterceptor",
         "Interceptor",

@@ -21,7 +21,6 @@ from penstock.producer.assembly import assemble
 from penstock.producer.batch._delivery_cy import Delivery
 from penstock.producer.steps import TimeIsUp
 from penstock.testing import FakeCluster
-from penstock.types import ProducerRecord
 
 TOPIC = "t"
 PARTITIONS = 3

@@ -37,7 +37,7 @@ from penstock.producer.batch._delivery_cy import Delivery
 from penstock.producer.steps import TimeIsUp
 from penstock.protocol.messages import API_VERSIONS, METADATA, PRODUCE
 from penstock.records.reader import Record, read_batches
-from penstock.types import Node, ProducerRecord, TopicPartition, as_headers
+from penstock.types import Node, ProducerRecord, TopicPartition
 
 QUIET = {"retry_backoff_ms": 100, "retry_backoff_max_ms": 100}  # without jitter
 SHORT = {"delivery_timeout_ms": 1000, "request_timeout_ms": 1000}

@@ -14,8 +14,8 @@ from penstock._ticket import Ticket
 from penstock.config.config import ProducerConfig
 from penstock.errors import BootstrapError, ConfigError, ProducerClosedError
 from penstock.partitioners import RoundRobinPartitioner
-from penstock.producer.assembly import assemble
 from penstock.producer._interceptors_cy import Interceptor
+from penstock.producer.assembly import assemble
 from penstock.protocol.messages import (
     API_VERSIONS,
     GET_TELEMETRY_SUBSCRIPTIONS,

@@ -330,10 +330,10 @@ def muted_after_a_failure() -> Changes:
 def key_overrules_the_partition() -> Changes:
     """On the general path a record with a key goes where its key says, although it was sent to a partition."""
 
-    def choose(original: Any, placement: Any, given: Any, topic: str, key: Any, key_bytes: Any, *args: Any) -> int:
-        chosen: int = original(
-            placement, given if key_bytes is None else None, topic, key, key_bytes, *args
-        )
+    def choose(
+        original: Any, placement: Any, given: Any, topic: str, key: Any, key_bytes: Any, *args: Any
+    ) -> int:
+        chosen: int = original(placement, given if key_bytes is None else None, topic, key, key_bytes, *args)
         return chosen
 
     return around("Placement", "choose", choose)

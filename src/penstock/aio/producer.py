@@ -85,6 +85,8 @@ class AsyncProducer(TrySendFace):
         BootstrapError: none of the bootstrap servers' names can be resolved.
     """
 
+    _core: lifecycle.Core
+
     def __init__(
         self,
         config: Mapping[str, Any] | str | PathLike[str] | None = None,
@@ -105,7 +107,7 @@ class AsyncProducer(TrySendFace):
 
     # ------------------------------------------------------------------------------------------ sending
 
-    async def send(  # noqa: PLR0913 - two of them are refused
+    async def send(  # type: ignore[override]  # noqa: PLR0913 - two of them are refused
         self,
         topic: str,
         value: Any = None,
@@ -172,7 +174,9 @@ class AsyncProducer(TrySendFace):
         )
         return await (begun if isinstance(begun, Delivery) else await self._drive_send(begun))
 
-    async def send_record(self, record: ProducerRecord, on_delivery: OnDelivery | None = None) -> Delivery:
+    async def send_record(  # type: ignore[override]
+        self, record: ProducerRecord, on_delivery: OnDelivery | None = None
+    ) -> Delivery:
         """Send a record that was made as a value; see `send`."""
         begun = self._begin_record(record, on_delivery)
         return begun if isinstance(begun, Delivery) else await self._drive_send(begun)
@@ -411,7 +415,10 @@ class AsyncProducer(TrySendFace):
         except Exception as error:
             if isinstance(error, BufferExhaustedError):
                 error.add_note("try_send() does not wait; send() does")
-            elif isinstance(error, KafkaTimeoutError) and call.topic not in self._parts.metadata.snapshot.topics:
+            elif (
+                isinstance(error, KafkaTimeoutError)
+                and call.topic not in self._parts.metadata.snapshot.topics
+            ):
                 error.args = (f"{error} {_ASKED_FOR}",)
             self._note_failure(error)
             raise

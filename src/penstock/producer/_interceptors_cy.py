@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from penstock._events import Event, current, tell, tell_error
 from penstock.errors import ConfigError
-from penstock.types import Header, HeadersLike, OnDelivery, ProducerRecord, RecordMetadata, as_headers
+from penstock.types import HeadersLike, OnDelivery, ProducerRecord, RecordMetadata, as_headers
 
 try:
     # Cython needs to see exactly this statement; the stand-ins serve where it is not installed.
@@ -76,12 +76,14 @@ class Interceptors:
     _events = cython.declare(object)
 
     def __init__(self, interceptors: Iterable[Any] = ()) -> None:
-        self._interceptors: tuple[Any, ...] = tuple(interceptors)
+        self._interceptors = tuple(interceptors)
         self._events = current()  # `on_send` runs on any thread
         self._senders = tuple([one for one in self._interceptors if _has_on_send(one)])
         self.sees_records = len(self._senders) > 0
         # Each with its method, and whether that takes headers: looked at once here, not for each record.
-        self._acknowledgers = tuple([(one, one.on_acknowledgement, _takes_headers(one)) for one in self._interceptors])
+        self._acknowledgers = tuple(
+            [(one, one.on_acknowledgement, _takes_headers(one)) for one in self._interceptors]
+        )
 
     def __len__(self) -> int:
         return len(self._interceptors)

@@ -6,7 +6,7 @@ from __future__ import annotations
 import random
 import uuid
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from penstock._events import ClientEvents, current, working_for
 from penstock._metrics import MetricsRegistry, MetricValue
@@ -187,7 +187,9 @@ def _network(
 
 
 def _record_limit(config: ProducerConfig) -> RecordLimit:
-    return RecordLimit(*min((config.max_request_size, "max.request.size"), (config.buffer_memory, "buffer.memory")))
+    return RecordLimit(
+        *min((config.max_request_size, "max.request.size"), (config.buffer_memory, "buffer.memory"))
+    )
 
 
 def _fast_path(

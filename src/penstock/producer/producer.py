@@ -61,6 +61,8 @@ class Producer(SendFace):
         BootstrapError: none of the bootstrap servers' names can be resolved.
     """
 
+    _core: lifecycle.Core
+
     def __init__(
         self,
         config: Mapping[str, Any] | str | PathLike[str] | None = None,

@@ -1,6 +1,19 @@
 # C layout of the choice of partitions, which is made under a partition's lock and prepared in every turn of the I/O thread.
+from penstock._primitives_cy cimport partition_for_key
+from penstock.records._crc_cy cimport crc32_partition
 
-cdef Py_ssize_t place_by_key(bytes key, Py_ssize_t count, int key_hash) noexcept
+# The numbers of these hashes, as `_primitives_cy` has them for plain Python.
+cdef enum:
+    MURMUR2 = 1
+    CRC32 = 2
+
+# The partition of a key, of so many; -1: it goes where records without key go. In line, because each key comes here.
+cdef inline Py_ssize_t place_by_key(bytes key, Py_ssize_t count, int key_hash) except? -2:
+    if key is not None and key_hash == MURMUR2:
+        return partition_for_key(key, count)
+    if key_hash == CRC32 and key:  # not b""
+        return crc32_partition(key, count)
+    return -1
 
 cdef class Placement:
     cdef readonly object partitioner

@@ -17,7 +17,6 @@ from collections import defaultdict
 from collections.abc import Callable, Container, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from penstock._primitives_cy import CRC32, MURMUR2
 from penstock.partitioners import Partitioner
 
 try:
@@ -27,11 +26,9 @@ except ModuleNotFoundError:
     from penstock import _cython as cython  # type: ignore[no-redef]
 
 if cython.compiled:
-    from cython.cimports.penstock._primitives_cy import partition_for_key
     from cython.cimports.penstock.producer.batch._queue_cy import PartitionQueue
-    from cython.cimports.penstock.records._crc_cy import crc32_partition
 else:
-    from penstock._primitives_cy import partition_for_key
+    from penstock._primitives_cy import CRC32, MURMUR2, partition_for_key
     from penstock.records._crc_cy import crc32_partition
 
     if TYPE_CHECKING:
@@ -43,8 +40,6 @@ if TYPE_CHECKING:
 
 # The lengths of so many queues are told in a turn, about.
 _QUEUES_A_TURN = cython.declare(cython.Py_ssize_t, 64)
-_MURMUR2 = cython.declare(cython.int, MURMUR2)
-_CRC32 = cython.declare(cython.int, CRC32)
 
 
 def is_compiled() -> bool:
@@ -52,15 +47,15 @@ def is_compiled() -> bool:
     return bool(cython.compiled)
 
 
-@cython.cfunc
-@cython.exceptval(check=False)
-def place_by_key(key: bytes | None, count: cython.Py_ssize_t, key_hash: cython.int) -> cython.Py_ssize_t:
-    """The partition of a key, of so many; -1: it goes where records without key go."""
-    if key is not None and key_hash == _MURMUR2:
-        return partition_for_key(key, count)
-    if key_hash == _CRC32 and key:  # not b""
-        return crc32_partition(key, count)
-    return -1
+if not cython.compiled:
+
+    def place_by_key(key: bytes | None, count: int, key_hash: int) -> int:
+        """The partition of a key, of so many; -1: it goes where records without key go. Compiled: see the .pxd."""
+        if key is not None and key_hash == MURMUR2:
+            return partition_for_key(key, count)
+        if key_hash == CRC32 and key:  # not b""
+            return crc32_partition(key, count)
+        return -1
 
 
 @cython.final
@@ -110,7 +105,8 @@ class Placement:
             raise TypeError(f"{self.partitioner!r} must give an int, not {type(chosen).__name__}")
         if not 0 <= chosen < count:
             raise ValueError(
-                f"{self.partitioner!r} chose partition {chosen} of topic {topic!r}, which has partitions 0 to {count - 1}"
+                f"{self.partitioner!r} chose partition {chosen} of topic {topic!r}, which has partitions 0 to "
+                f"{count - 1}"
             )
         return chosen  # type: ignore[no-any-return]
 

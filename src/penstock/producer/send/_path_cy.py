@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The send path: from the call to a record in a batch, for every producer and every record. Compiled if possible.
+"""The send path: from the call to a record in a batch, for every record. Compiled if possible.
 
-A SendCall is one record on its way. `SendPath.attempt` takes it as far as it comes without waiting, in nearly all cases
-to the end. Where it has to wait, `steps` go on from there, so that no function of the user's is called twice. The
-steps yield what they wait for, and their driver decides how to wait: `steps.run_steps` blocks the calling thread within
-max.block.ms; the AsyncProducer awaits; the simulator chooses at each checkpoint which thread runs next. A driver answers
-a yielded Ticket with its result, throws its error, or throws TimeIsUp. A yielded Checkpoint needs no answer.
+A SendCall is one record on its way. `SendPath.attempt` takes it as far as it comes without waiting, mostly to the end.
+Where it has to wait, `steps` go on from there, so that no function of the user's is called twice. They yield what they
+wait for, and their driver decides how to wait: `steps.run_steps` blocks the calling thread within max.block.ms; the
+AsyncProducer awaits; the simulator chooses at each checkpoint which thread runs next. A driver answers a yielded Ticket
+with its result, throws its error, or throws TimeIsUp. A yielded Checkpoint needs no answer.
 
 Only `FastPath.try_send` in `_send_cy` is beside it: the same for bytes, where nobody sees or changes the record.
 """
@@ -45,7 +45,7 @@ except ModuleNotFoundError:
 # In this order, so that type checkers see the classes: to them the second branch is of an unknown type.
 if not cython.compiled:
     from penstock._locks import inside
-    from penstock._serializers_cy import Part
+    from penstock._serializing_cy import Part, freeze_headers, headers_bound
     from penstock.producer.batch._delivery_cy import Delivery
     from penstock.producer.batch._partitioner_cy import Placement, TopicState
     from penstock.producer.batch._queue_cy import PartitionQueue
@@ -53,12 +53,11 @@ if not cython.compiled:
 
     OVERHEAD = HEADER_SIZE + MAX_RECORD_OVERHEAD + 1 + 2 * 5
 else:
-    from cython.cimports.penstock._serializers_cy import Part  # type: ignore[no-redef]
+    from cython.cimports.penstock._serializing_cy import Part, freeze_headers, headers_bound  # type: ignore[no-redef]
     from cython.cimports.penstock._short_lock_cy import holds_any as inside  # type: ignore[no-redef]
     from cython.cimports.penstock.producer.batch._delivery_cy import Delivery  # type: ignore[no-redef]
     from cython.cimports.penstock.producer.batch._partitioner_cy import Placement, TopicState  # type: ignore[no-redef]
     from cython.cimports.penstock.producer.batch._queue_cy import PartitionQueue  # type: ignore[no-redef]
-    from cython.cimports.penstock.producer.send._path_cy import TIME_UTC, timespec, timespec_get
 
 if TYPE_CHECKING:
     from penstock._tracing import ProducerTracing
@@ -69,7 +68,10 @@ _STICKY = cython.declare(cython.Py_ssize_t, -1)  # in place of a partition: the 
 _AS_IT_IS = cython.declare(Part, Part(BytesSerializer(), "value"))
 # A record is made of its checked fields without the checks of its class: by what its class is made of.
 _NEW_RECORD = cython.declare(object, object.__new__)
-_FIELDS = [vars(ProducerRecord)[name].__set__ for name in ("topic", "value", "key", "headers", "partition", "timestamp_ms")]
+_FIELDS = [
+    vars(ProducerRecord)[name].__set__
+    for name in ("topic", "value", "key", "headers", "partition", "timestamp_ms")
+]
 _SET_TOPIC = cython.declare(object, _FIELDS[0])
 _SET_VALUE = cython.declare(object, _FIELDS[1])
 _SET_KEY = cython.declare(object, _FIELDS[2])
@@ -83,43 +85,11 @@ def is_compiled() -> bool:
     return bool(cython.compiled)
 
 
-@cython.cfunc
-@cython.exceptval(-2, check=True)
-def headers_bound(headers: Any) -> cython.Py_ssize_t:
-    """The most that headers can take, or -1: they are not a list or tuple of (str, bytes or None) pairs."""
-    size: cython.Py_ssize_t = 5
-    if type(headers) is not list and type(headers) is not tuple:
-        return -1
-    for pair in headers:
-        if not isinstance(pair, tuple) or len(pair) != 2:
-            return -1
-        name = pair[0]
-        value = pair[1]
-        if type(name) is not str:
-            return -1
-        size += 10 + 4 * len(name)  # a character takes at most four bytes
-        if value is not None:
-            if type(value) is not bytes:
-                return -1
-            size += len(value)
-    return size
+if not cython.compiled:
 
-
-@cython.cfunc
-@cython.exceptval(-1, check=True)
-def wall_clock(wall_ms: Any) -> cython.longlong:
-    """Milliseconds since the epoch.
-
-    Args:
-        wall_ms: the clock that tells, or None for the system's, which is read without a call.
-    """
-    if wall_ms is not None:
-        return wall_ms()  # type: ignore[no-any-return]
-    if not cython.compiled:
-        return int(time.time() * 1000.0)
-    moment = cython.declare(timespec)
-    timespec_get(cython.address(moment), TIME_UTC)
-    return moment.tv_sec * 1000 + moment.tv_nsec // 1_000_000  # type: ignore[no-any-return]
+    def wall_clock(wall_ms: Callable[[], int] | None) -> int:
+        """Milliseconds since the epoch, by this clock, or by the system's. Compiled: see the .pxd."""
+        return int(time.time() * 1000.0) if wall_ms is None else wall_ms()
 
 
 @cython.final
@@ -127,6 +97,18 @@ def wall_clock(wall_ms: Any) -> cython.longlong:
 @cython.cclass
 class SendCall:
     """One record on its way: what was given to the call, and how far it has come. `SendPath` makes it."""
+
+    def __init__(self) -> None:
+        # For plain Python; C fields are None or 0 by themselves.
+        self.topic = ""
+        self.value = self.key = self.headers = self.partition = self.timestamp_ms = self.on_delivery = None  # type: Any
+        self.record: Any = None  # the same as a ProducerRecord, once somebody wants it
+        self.ended = self.admitted = self.callback = self.cluster = self.topic_state = None  # type: Any
+        self.key_bytes: bytes | None = None
+        self.value_bytes: bytes | None = None
+        self.chosen = self.size = self.timestamp = 0
+        self.as_bytes = self.in_bulk = self.has_begun = self.is_serialized = False
+        self.is_placed = self.is_measured = self.told_of_batch = False
 
     def _take(self, record: Any) -> None:
         """Be about this ProducerRecord, which has made its checks."""
@@ -200,6 +182,9 @@ class SendPath:
         self._interceptors = interceptors
         self._shows_records = interceptors.sees_records
         self._tells_outcomes = len(interceptors) > 0
+        self._acknowledge = Acknowledge(
+            None, interceptors, None, None
+        )  # of records that have nothing more to it
         self.limit = limit
         # A record with this bound needs no exact size: it is within the limit, and no larger than a batch.
         self._surely_fits = min(limit.size, accumulator.batch_size)
@@ -240,12 +225,9 @@ class SendPath:
         Raises:
             TypeError, ValueError: as ProducerRecord raises them.
         """
-        call: SendCall = SendCall.__new__(SendCall)
+        call: SendCall = SendCall.__new__(SendCall) if cython.compiled else SendCall()
         if headers is not None:
-            headers = tuple(headers.items()) if type(headers) is dict else headers
-            if headers_bound(headers) < 0:
-                headers = as_headers(headers)
-            headers = tuple(headers) or None
+            headers = freeze_headers(headers)
         if type(topic) is str and topic and _is_number(partition) and _is_number(timestamp_ms):
             call.topic = topic
             call.value = value
@@ -262,7 +244,7 @@ class SendPath:
 
     def call_of(self, record: Any, on_delivery: Any) -> SendCall:
         """The same for a record that was made before, with a callback that was checked."""
-        call: SendCall = SendCall.__new__(SendCall)
+        call: SendCall = SendCall.__new__(SendCall) if cython.compiled else SendCall()
         call._take(record)
         call.on_delivery = on_delivery
         return call
@@ -413,7 +395,7 @@ class SendPath:
             SerializationError: a serializer failed, or gave no bytes; a note tells which row.
         """
         row: cython.Py_ssize_t = 0
-        call: SendCall = SendCall.__new__(SendCall)
+        call: SendCall = SendCall.__new__(SendCall) if cython.compiled else SendCall()
         new_keys: list = []
         new_values: list = []
         new_headers: list = []
@@ -466,21 +448,28 @@ class SendPath:
         if not call.is_measured:
             self._measure(call)
         if call.callback is None:
-            call.callback = call.on_delivery
-            if self._tells_outcomes or call.ended is not None:
+            if not self._tells_outcomes and call.ended is None:
+                call.callback = call.on_delivery
+            elif call.ended is call.on_delivery is call.headers is None:
+                call.callback = self._acknowledge
+            else:
                 call.callback = Acknowledge(call.ended, self._interceptors, call.headers, call.on_delivery)
         return True
 
     def _find_topic(self, call: SendCall) -> cython.bint:
         state: TopicState | None = self._topics.get(call.topic)
+        usual: cython.bint = (
+            state is not None
+            and state.known
+            and (call.partition is None or call.partition < len(state.queues))
+        )
+        if usual and self.placement.partitioner is None:
+            call.topic_state = state
+            return True
         snapshot = self._metadata.snapshot
-        if state is not None and state.known and (call.partition is None or call.partition < len(state.queues)):
-            if self.placement.partitioner is None:
-                call.topic_state = state
-                return True
-            if snapshot.partition_count(call.topic) == len(state.queues):  # a partitioner must see what is so
-                call.topic_state, call.cluster = state, snapshot
-                return True
+        if usual and snapshot.partition_count(call.topic) == len(state.queues):  # type: ignore[union-attr]
+            call.topic_state, call.cluster = state, snapshot  # a partitioner sees what is so
+            return True
         if not snapshot.has(call.topic, call.partition):
             return False
         self._metadata.touch(call.topic, self._clock.now())
@@ -559,7 +548,13 @@ class SendPath:
         elif 0 <= at < len(queues):
             queue = queues[at]
             delivery = queue.append_to_open(
-                call.timestamp, call.key_bytes, call.value_bytes, call.headers, call.callback, sticky, self._wake
+                call.timestamp,
+                call.key_bytes,
+                call.value_bytes,
+                call.headers,
+                call.callback,
+                sticky,
+                self._wake,
             )
         if delivery is None:
             delivery = self._appender.append_now(
@@ -578,7 +573,8 @@ class SendPath:
         )
         if delivery is None:
             call.told_of_batch = True
-            self.placement.partitioner.on_new_batch(call.topic, call.cluster, call.chosen)
+            partitioner: Any = self.placement.partitioner
+            partitioner.on_new_batch(call.topic, call.cluster, call.chosen)
             self._place(call)
         return delivery
 
@@ -604,15 +600,3 @@ def _encoded(call: SendCall) -> tuple:  # type: ignore[type-arg]
 def _is_number(number: Any) -> cython.bint:
     """Whether it is None, or what a partition or a time can be without a closer look."""
     return number is None or (type(number) is int and number >= 0)
-
-
-if not cython.compiled:
-    # C fields begin as None or 0 by themselves.
-    for _name in (
-        "topic value key headers partition timestamp_ms on_delivery record ended admitted callback cluster topic_state "
-        "key_bytes value_bytes"
-    ).split():
-        setattr(SendCall, _name, None)
-    SendCall.chosen = SendCall.size = SendCall.timestamp = 0
-    SendCall.as_bytes = SendCall.in_bulk = SendCall.has_begun = SendCall.is_serialized = False
-    SendCall.is_placed = SendCall.is_measured = SendCall.told_of_batch = False

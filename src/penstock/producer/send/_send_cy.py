@@ -22,11 +22,13 @@ except ModuleNotFoundError:
 
 # In this order, so that type checkers see the classes: to them the second branch is of an unknown type.
 if not cython.compiled:
+    from penstock._serializing_cy import headers_bound
     from penstock.producer.batch._delivery_cy import Delivery
     from penstock.producer.batch._partitioner_cy import TopicState, place_by_key
     from penstock.producer.batch._queue_cy import PartitionQueue
-    from penstock.producer.send._path_cy import OVERHEAD, SendCall, SendPath, headers_bound, wall_clock
+    from penstock.producer.send._path_cy import OVERHEAD, SendCall, SendPath, wall_clock
 else:
+    from cython.cimports.penstock._serializing_cy import headers_bound  # type: ignore[no-redef]
     from cython.cimports.penstock.producer.batch._delivery_cy import Delivery  # type: ignore[no-redef]
     from cython.cimports.penstock.producer.batch._partitioner_cy import TopicState, place_by_key  # type: ignore[no-redef]
     from cython.cimports.penstock.producer.batch._queue_cy import PartitionQueue  # type: ignore[no-redef]
@@ -34,7 +36,6 @@ else:
         OVERHEAD,
         SendCall,
         SendPath,
-        headers_bound,
         wall_clock,
     )
 
@@ -116,7 +117,7 @@ class FastPath:
         if on_delivery is not None and not callable(on_delivery):
             return None
         state = self._last_topic
-        if state is None or topic is not state.name:
+        if state is None or topic is not state.name:  # type: ignore[redundant-expr]
             if type(topic) is not str:
                 return None
             state = self.topics.get(topic)
@@ -178,14 +179,14 @@ class FastPath:
                 state, None if sticky else chosen, (timestamp, key, value, headers, size), on_delivery
             )
             if delivery is None:
-                self._last_topic = None  # the topic may have been forgotten, and made anew
+                self._last_topic = None  # type: ignore[assignment]  # the topic may have been forgotten, and made anew
                 return None
         state.used = True
         return delivery
 
     def look_up_again(self) -> None:
         """Forget the topic of the last record: it may not be among `topics` any more. From any thread."""
-        self._last_topic = None
+        self._last_topic = None  # type: ignore[assignment]
 
 
 @cython.cclass
@@ -267,7 +268,7 @@ class SendFace:
         )
         return outcome if isinstance(outcome, Delivery) else self._finish(outcome)
 
-    def send_record(self, record: Any, on_delivery: Any = None) -> Any:
+    def send_record(self, record: ProducerRecord, on_delivery: OnDelivery | None = None) -> Delivery:
         """Send a record that was made as a value; see `send`."""
         outcome = self._begin_record(record, on_delivery)
         return outcome if isinstance(outcome, Delivery) else self._finish(outcome)

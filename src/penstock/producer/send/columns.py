@@ -37,8 +37,8 @@ from penstock.producer.batch._appending_cy import BulkWake
 from penstock.producer.batch._delivery_cy import Delivery
 from penstock.producer.batch._partitioner_cy import TopicState
 from penstock.producer.batch._queue_cy import PartitionQueue, TopicForgotten
-from penstock.producer.send.bulk_delivery import BulkDelivery, BulkPromise, Lost, span_of, span_rows, trace
 from penstock.producer.send._path_cy import SendCall, SendPath
+from penstock.producer.send.bulk_delivery import BulkDelivery, BulkPromise, Lost, span_of, span_rows, trace
 from penstock.producer.steps import Checkpoint, Steps
 from penstock.producer.unseen import EACH_ROWS_OWN
 from penstock.records._rows_cy import (

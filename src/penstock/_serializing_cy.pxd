@@ -1,5 +1,8 @@
 # C layout of what turns keys and values into bytes, so that the send path calls it without the interpreter.
 
+cdef Py_ssize_t headers_bound(headers) except? -2
+cdef freeze_headers(headers)
+
 cdef class Part:
     cdef readonly object serializer
     cdef readonly bint wants_headers
@@ -8,4 +11,4 @@ cdef class Part:
     cdef object _function
 
     cpdef bint passes_bytes(self) except -1
-    cpdef bytes turn(self, str topic, headers, data)
+    cpdef bytes turn(self, topic, headers, data)
