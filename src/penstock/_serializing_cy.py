@@ -66,11 +66,16 @@ def headers_bound(headers: Any) -> cython.Py_ssize_t:
 
 
 @cython.cfunc
+def pairs_of(headers: dict) -> list:  # type: ignore[type-arg]
+    """The pairs of a mapping."""
+    return [(name, value) for name, value in headers.items()]  # noqa: C416 - in C
+
+
+@cython.cfunc
 def freeze_headers(headers: Any) -> Any:
     """Headers as they were given to a call: pairs that were checked, and that nobody else has; None: there are none."""
     if type(headers) is dict:
-        given: dict = headers
-        headers = [(name, value) for name, value in given.items()]  # noqa: C416 - in C
+        headers = pairs_of(headers)
     elif type(headers) is list:
         headers = tuple(headers)
     if headers_bound(headers) < 0:

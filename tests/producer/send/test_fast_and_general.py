@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The fast path and the general path take the same calls and must come to the same end, whatever the calls are."""
+"""The fast path, the send path and its steps take the same calls and must come to the same end, whatever the calls."""
 
 from __future__ import annotations
 
@@ -18,7 +18,16 @@ def random_call(rng: random.Random) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """Arguments of send(), most of them good."""
     topic = rng.choice(["a", "a", "a", "b"])
     value = rng.choice(
-        [None, b"", bytes(rng.randrange(300)), bytes(rng.randrange(300)), bytes(1400), bytes(3000), "text", 7]
+        [
+            None,
+            b"",
+            bytes(rng.randrange(300)),
+            bytearray(rng.randrange(300)),
+            bytes(1400),
+            bytes(3000),
+            "text",
+            7,
+        ]
     )
     key = rng.choice([None, None, b"", b"k%d" % rng.randrange(9), "text"])
     more: dict[str, Any] = {}
@@ -28,7 +37,21 @@ def random_call(rng: random.Random) -> tuple[tuple[Any, ...], dict[str, Any]]:
         more["timestamp_ms"] = rng.choice([0, 17, 2**40, -1, True, 2**63])
     if rng.random() < 0.3:
         more["headers"] = rng.choice(
-            [[], (), [("h", b"1")], {"h": None}, [("h", bytes(900))], [("h", "text")], [("h", b"1", b"2")], 5]
+            [
+                [],
+                (),
+                {},
+                [("h", b"1")],
+                {"h": None, "i": b"2"},
+                [["h", b"1"]],
+                {"h": bytearray(b"1")},
+                {1: b""},
+                [("h", bytes(900))],
+                [("h", "text")],
+                [("h", b"1", b"2")],
+                5,
+                "h",
+            ]  # fmt: skip
         )
     return (topic, value, key), more
 
@@ -36,12 +59,12 @@ def random_call(rng: random.Random) -> tuple[tuple[Any, ...], dict[str, Any]]:
 class Side:
     """A producer, and what became of the calls made to it."""
 
-    def __init__(self, *, fast: bool, **options: Any) -> None:
+    def __init__(self, way: str, **options: Any) -> None:
         self.rig = Rig(max_block_ms=50, max_request_size=2000, linger_ms=5, **options)
         self.rig.know("a", partitions=3)
         self.rig.know("b", partitions=3)
-        if not fast:
-            self.rig.parts.fast_path.enabled = False
+        self.rig.parts.fast_path.enabled = way == "fast path"
+        self.rig.parts.send_path.accepts = way == "send path"
         self.outcomes: list[Any] = []
         self.deliveries: list[Any] = []
         self.told: list[Any] = []
@@ -75,22 +98,24 @@ class Side:
 )
 @pytest.mark.parametrize("seed", range(12))
 def test_random_calls_end_alike(seed, options):
-    fast = Side(fast=True, batch_size=1024, **options)
-    general = Side(fast=False, batch_size=1024, **options)
+    fast, *others = sides = [
+        Side(way, batch_size=1024, **options) for way in ("fast path", "send path", "steps")
+    ]
     rng = random.Random(seed)
     for _ in range(CALLS):
         args, more = random_call(rng)
         follow, pause = rng.random() < 0.2, rng.random() < 0.1
-        for side in (fast, general):
+        for side in sides:
             side.call(args, more, follow=follow)
             if pause:
                 side.answer()
-    for side in (fast, general):
+    for side in sides:
         side.answer()
         side.answer()
-    assert fast.outcomes == general.outcomes
     assert fast.outcomes.count("accepted") > CALLS / 8
-    assert fast.written == general.written
-    assert fast.told == general.told
-    assert [each.result(0) for each in fast.deliveries] == [each.result(0) for each in general.deliveries]
-    assert fast.rig.available_memory == general.rig.available_memory == fast.rig.config.buffer_memory
+    for side in others:
+        assert side.outcomes == fast.outcomes
+        assert side.written == fast.written
+        assert side.told == fast.told
+        assert [each.result(0) for each in side.deliveries] == [each.result(0) for each in fast.deliveries]
+        assert side.rig.available_memory == fast.rig.available_memory == fast.rig.config.buffer_memory

@@ -18,6 +18,7 @@ from penstock.producer.metadata.cluster import ClusterSnapshot
 from penstock.types import Node
 from penstock.watching.glass_box import following, reading
 from penstock.watching.glass_box.events import Events
+from penstock.watching.glass_box.following import Follower
 from penstock.watching.glass_box.view import ProducerView
 
 
@@ -233,15 +234,15 @@ def test_only_the_topic_that_is_followed_leaves_the_fast_path(monkeypatch: pytes
     rig.know("t")
     rig.know("u")
     general: list[str] = []
-    original = rig.parts.send_path.steps
+    original = Follower._follow
 
-    def noted(record: Any, *rest: Any) -> Any:
+    def noted(follower: Follower, record: Any, steps: Any) -> Any:
         general.append(record.topic)
-        return original(record, *rest)
+        return original(follower, record, steps)
 
     for topic in ("t", "u"):
         rig.send(topic, b"x")  # now the fast path knows it
-    monkeypatch.setattr(rig.parts.send_path, "steps", noted)
+    monkeypatch.setattr(Follower, "_follow", noted)
     rig.send("t", b"x")
     watched.view.follower.start("t", "k2")
     for key in (b"k1", b"k2", b"k3"):

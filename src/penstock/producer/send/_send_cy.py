@@ -22,13 +22,13 @@ except ModuleNotFoundError:
 
 # In this order, so that type checkers see the classes: to them the second branch is of an unknown type.
 if not cython.compiled:
-    from penstock._serializing_cy import headers_bound
+    from penstock._serializing_cy import headers_bound, pairs_of
     from penstock.producer.batch._delivery_cy import Delivery
     from penstock.producer.batch._partitioner_cy import TopicState, place_by_key
     from penstock.producer.batch._queue_cy import PartitionQueue
     from penstock.producer.send._path_cy import OVERHEAD, SendCall, SendPath, wall_clock
 else:
-    from cython.cimports.penstock._serializing_cy import headers_bound  # type: ignore[no-redef]
+    from cython.cimports.penstock._serializing_cy import headers_bound, pairs_of  # type: ignore[no-redef]
     from cython.cimports.penstock.producer.batch._delivery_cy import Delivery  # type: ignore[no-redef]
     from cython.cimports.penstock.producer.batch._partitioner_cy import TopicState, place_by_key  # type: ignore[no-redef]
     from cython.cimports.penstock.producer.batch._queue_cy import PartitionQueue  # type: ignore[no-redef]
@@ -135,6 +135,8 @@ class FastPath:
                 return None
             size += len(key)
         if headers is not None:
+            if type(headers) is dict:
+                headers = pairs_of(headers)
             more: cython.Py_ssize_t = headers_bound(headers)
             if more < 0:
                 return None
