@@ -110,7 +110,7 @@ def _refuse(serializer: Serializer, expected: str, data: Any) -> SerializationEr
     )
 
 
-class OfValue(Serializer):
+class _OfValue(Serializer):
     """Turns the value by itself: neither topic nor headers matter."""
 
     def serialize(self, topic: str, headers: MutableHeaders, data: Any) -> bytes | None:
@@ -121,7 +121,7 @@ class OfValue(Serializer):
         raise NotImplementedError
 
 
-class BytesSerializer(OfValue):
+class BytesSerializer(_OfValue):
     """Bytes as they are: bytes, bytearray and memoryview. The default of keys and values."""
 
     def _of(self, data: Any) -> bytes:
@@ -132,7 +132,7 @@ class BytesSerializer(OfValue):
         raise SerializationError(f"{_refuse(self, 'bytes', data)}; encode it")
 
 
-class StringSerializer(OfValue):
+class StringSerializer(_OfValue):
     """Text in an encoding, UTF-8 unless told otherwise."""
 
     def __init__(self, encoding: str = "utf-8") -> None:
@@ -152,7 +152,7 @@ class StringSerializer(OfValue):
         return f"StringSerializer({self._encoding!r})"
 
 
-class _IntSerializer(OfValue):
+class _IntSerializer(_OfValue):
     """A big-endian signed integer of a fixed width."""
 
     _layout: ClassVar[struct.Struct]
@@ -184,7 +184,7 @@ class Int64Serializer(_IntSerializer):
     _layout = struct.Struct(">q")
 
 
-class _FloatSerializer(OfValue):
+class _FloatSerializer(_OfValue):
     """A big-endian IEEE 754 number."""
 
     _layout: ClassVar[struct.Struct]
@@ -210,7 +210,7 @@ class Float64Serializer(_FloatSerializer):
     _layout = struct.Struct(">d")
 
 
-class UUIDSerializer(OfValue):
+class UUIDSerializer(_OfValue):
     """The 36 characters of a UUID, as Java's UUIDSerializer."""
 
     def _of(self, data: Any) -> bytes:
@@ -219,14 +219,14 @@ class UUIDSerializer(OfValue):
         return str(data).encode("ascii")
 
 
-class VoidSerializer(OfValue):
+class VoidSerializer(_OfValue):
     """For keys or values that must be null."""
 
     def _of(self, data: Any) -> bytes:
         raise SerializationError(f"VoidSerializer takes None only, not {type(data).__name__}")
 
 
-class JsonSerializer(OfValue):
+class JsonSerializer(_OfValue):
     """Compact JSON in UTF-8. None is a null value (a tombstone), not the text `null`.
 
     Args:
@@ -330,7 +330,7 @@ class ListSerializer(Serializer):
                 yield entry
 
 
-class _FunctionSerializer(OfValue):
+class _FunctionSerializer(_OfValue):
     """A function of one argument. It is not asked about None, which stays a null."""
 
     def __init__(self, function: Callable[[Any], bytes | None]) -> None:
@@ -338,6 +338,13 @@ class _FunctionSerializer(OfValue):
 
     def __repr__(self) -> str:
         return f"<serializer function {getattr(self._of, '__qualname__', self._of)!s}>"
+
+
+def function_of_value(serializer: Serializer) -> Callable[[Any], bytes | None] | None:
+    """The function that a serializer is, which is not called with None; None: it wants topic or headers as well."""
+    if isinstance(serializer, _OfValue) and type(serializer).serialize is _OfValue.serialize:
+        return serializer._of
+    return None
 
 
 def as_serializer(obj: Any, what: str) -> Serializer:

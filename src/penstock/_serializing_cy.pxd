@@ -6,10 +6,9 @@ cdef freeze_headers(headers)
 
 cdef class Part:
     cdef readonly object serializer
+    cdef readonly bint passes_bytes
     cdef readonly bint wants_headers
     cdef str _name
-    cdef int _kind
     cdef object _function
 
-    cpdef bint passes_bytes(self) except -1
     cpdef bytes turn(self, topic, headers, data)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import uuid
 from typing import Any
 
-from penstock._serializers_cy import BytesSerializer, MutableHeaders, OfValue, Serializer
+from penstock._serializers_cy import BytesSerializer, MutableHeaders, Serializer, function_of_value
 from penstock.errors import SerializationError
 from penstock.types import as_headers
 
@@ -20,11 +20,6 @@ except ModuleNotFoundError:
     from penstock import _cython as cython  # type: ignore[no-redef]
 
 TopicName = str  # With this name, compiled code does not check the type: it may be a subclass.
-
-# How a Part turns what it is given.
-_AS_IT_IS = cython.declare(cython.int, 0)  # bytes pass
-_OF_VALUE = cython.declare(cython.int, 1)  # a function of the value alone
-_ASKED = cython.declare(cython.int, 2)  # an object of the user's, which gets topic and headers
 
 # What serializes values of these types, in the order in which they are looked at.
 _BETTER: tuple[tuple[type | tuple[type, ...], str], ...] = (
@@ -93,27 +88,16 @@ class Part:
         name: "key" or "value".
 
     Attributes:
+        passes_bytes: whether bytes are sent as they are.
         wants_headers: whether the serializer gets the headers of the record.
     """
 
     def __init__(self, serializer: Serializer, name: str) -> None:
-        kind = type(serializer)
         self.serializer = serializer
         self._name = name
-        self._function: Any = None
-        if kind is BytesSerializer:
-            self._kind = _AS_IT_IS
-        elif isinstance(serializer, OfValue) and kind.serialize is OfValue.serialize:
-            self._kind = _OF_VALUE
-        else:
-            self._kind = _ASKED
-        if self._kind != _ASKED:
-            self._function = serializer._of  # type: ignore[attr-defined]
-        self.wants_headers = self._kind == _ASKED
-
-    def passes_bytes(self) -> cython.bint:
-        """Whether bytes are sent as they are."""
-        return self._kind == _AS_IT_IS
+        self._function: Any = function_of_value(serializer)
+        self.passes_bytes = type(serializer) is BytesSerializer
+        self.wants_headers = self._function is None
 
     def turn(self, topic: TopicName, headers: Any, data: Any) -> bytes | None:
         """The key or value as it is sent. Whatever goes wrong becomes a SerializationError.
@@ -124,10 +108,10 @@ class Part:
             data: the key or value itself; it is never shown in the error, only its type.
         """
         serialized: Any
-        if self._kind == _AS_IT_IS and type(data) is bytes:
+        if self.passes_bytes and type(data) is bytes:
             return data
         try:
-            if self._kind == _ASKED:
+            if self._function is None:
                 serialized = self.serializer.serialize(topic, headers, data)
             elif data is None:
                 return None

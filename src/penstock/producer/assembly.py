@@ -203,7 +203,7 @@ def _fast_path(
     fast_path = FastPath(
         accumulator.fast_topics,
         send_path.limit.size,
-        send_path.key_hash,
+        send_path.placement.key_hash,
         wall_ms,
         wake,
         accumulator.appender.append_now,

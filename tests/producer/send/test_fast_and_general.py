@@ -51,7 +51,7 @@ def random_call(rng: random.Random) -> tuple[tuple[Any, ...], dict[str, Any]]:
                 [("h", b"1", b"2")],
                 5,
                 "h",
-            ]  # fmt: skip
+            ]
         )
     return (topic, value, key), more
 

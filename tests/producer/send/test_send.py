@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The fast path of send(): what it takes, and what it leaves to the general path."""
+"""The fast path of send(): what it takes, and what it leaves to the send path."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from penstock.producer.batch._delivery_cy import Delivery
 from penstock.producer.send._send_cy import FastPath
 from penstock.records.format import HEADER_SIZE, estimate_record_size
 from penstock.records.reader import read_batches
-from penstock.types import Header, RecordMetadata
+from penstock.types import Header, RecordMetadata, as_headers
 
 VALUE = bytes(92)  # with its overhead, a record of 101 bytes
 SIZE = record_size(VALUE)
@@ -53,13 +53,15 @@ def test_the_fast_path_takes_the_time_from_the_system():
     assert before <= delivery.result(0).timestamp <= time.time() * 1000
 
 
-@pytest.mark.parametrize("headers", [[], (), [("h", b"1")], (Header("h", None), Header("\u00e9", b""))])
+@pytest.mark.parametrize(
+    "headers", [[], (), [("h", b"1")], (Header("h", None), Header("\u00e9", b"")), {"h": b"1"}]
+)
 def test_headers_and_timestamps_take_the_fast_path(headers):
     core = opened()
     assert core.fast_path.try_send(TOPIC, b"v", b"k", headers, 0, 17, None) is not None
     [batch] = core.drain()
     *_, record = next(read_batches(bytes(batch.wire))).records()
-    assert (record.timestamp, tuple(record.headers)) == (17, tuple(headers))
+    assert (record.timestamp, tuple(record.headers)) == (17, as_headers(headers))
 
 
 UNUSUAL: list[tuple[str, tuple[Any, ...]]] = [
@@ -68,7 +70,7 @@ UNUSUAL: list[tuple[str, tuple[Any, ...]]] = [
     ("text value", (TOPIC, "v", None, None, 0, None, None)),
     ("bytearray value", (TOPIC, bytearray(b"v"), None, None, 0, None, None)),
     ("text key", (TOPIC, b"v", "k", None, 0, None, None)),
-    ("headers as a mapping", (TOPIC, b"v", None, {"h": b"1"}, 0, None, None)),
+    ("header of a mapping of another type", (TOPIC, b"v", None, {"h": "1"}, 0, None, None)),
     ("header that is no pair", (TOPIC, b"v", None, [("h", b"1", b"2")], 0, None, None)),
     ("header name of another type", (TOPIC, b"v", None, [(b"h", b"1")], 0, None, None)),
     ("header value of another type", (TOPIC, b"v", None, [("h", "1")], 0, None, None)),

@@ -201,12 +201,7 @@ class SendPath:
     @property
     def serializes(self) -> bool:
         """Whether keys or values have a serializer, and are not sent as they are."""
-        return not (self._for_key.passes_bytes() and self._for_value.passes_bytes())
-
-    @property
-    def key_hash(self) -> int:
-        """How keys choose partitions, where the user has no partitioner."""
-        return self.placement.key_hash
+        return not (self._for_key.passes_bytes and self._for_value.passes_bytes)
 
     # ------------------------------------------------------------------------------------------ calls
 

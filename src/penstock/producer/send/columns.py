@@ -334,7 +334,7 @@ class ColumnSender:
         fits = len(chunks) == 1 and 0 < chunks[0].length <= WINDOW_ROWS
         for rows in chunks:
             for window in call.windows(rows):
-                yield from self._place(call, fits and self._send_path.key_hash)
+                yield from self._place(call, fits and self._send_path.placement.key_hash)
                 _collect(window, total, call.bad)
             total += rows.length
         call.total = total
@@ -388,7 +388,7 @@ class ColumnSender:
         if not call.is_placed:
             if call.topic is None:
                 call.wake.now()  # to find a topic may take long
-            yield from self._place(call, self._send_path.key_hash)
+            yield from self._place(call, self._send_path.placement.key_hash)
         if window.bad:
             bad = _collect(window, call.promise.base_row, call.bad)
             if not call.skip:
