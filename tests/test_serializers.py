@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import json
+import pickle
 import struct
 import uuid
 
@@ -39,6 +41,8 @@ def run(serializer, data, part="value", headers=None):
         (serializers.JsonSerializer(), {"b": [1, "h\u00e9"], "a": None}, b'{"b":[1,"h\xc3\xa9"],"a":null}'),
         (serializers.JsonSerializer(sort_keys=True), {"b": 1, "a": 2}, b'{"a":2,"b":1}'),
         (serializers.JsonSerializer(default=str), [A_UUID], b'["12345678-1234-5678-1234-567812345678"]'),
+        (serializers.JsonSerializer(dumps=json.dumps), {"a": [1]}, b'{"a": [1]}'),
+        (serializers.JsonSerializer(dumps=lambda data: b"%d" % data), 7, b"7"),
         (as_serializer(str.encode, "value_serializer"), "x", b"x"),
     ],
 )
@@ -61,6 +65,7 @@ def test_bytes_written(serializer, data, expected):
         serializers.UUIDSerializer(),
         serializers.VoidSerializer(),
         serializers.JsonSerializer(),
+        serializers.JsonSerializer(dumps=lambda data: data.no_such_attribute),
         serializers.ListSerializer(serializers.Int32Serializer()),
         as_serializer(lambda data: data.no_such_attribute, "value_serializer"),
     ],
@@ -100,6 +105,46 @@ def test_unfit_data_is_refused_with_topic_part_type_and_cause(serializer, data):
     assert "key" in message
     assert type(data).__name__ in message
     assert caught.value.__cause__ is not None
+
+
+def test_options_of_json_go_to_the_function_that_writes_it():
+    for options in ({"default": str}, {"sort_keys": True}):
+        with pytest.raises(TypeError, match="dumps"):
+            serializers.JsonSerializer(dumps=json.dumps, **options)
+
+
+@pytest.mark.parametrize(
+    "serializer",
+    [
+        serializers.StringSerializer("latin-1"),
+        serializers.Int64Serializer(),
+        serializers.JsonSerializer(sort_keys=True),
+    ],
+    ids=repr,
+)
+def test_serializers_can_be_pickled(serializer):
+    again = pickle.loads(pickle.dumps(serializer))
+    assert (type(again), repr(again)) == (type(serializer), repr(serializer))
+    assert type(serializer).__module__ == "penstock.serializers"
+
+
+def test_text_of_a_class_derived_from_str_is_encoded():
+    class Name(str):
+        __slots__ = ()
+
+    for encoding in ("utf-8", "utf-16-be"):
+        assert run(serializers.StringSerializer(encoding), Name("x")) == "x".encode(encoding)
+
+
+def test_a_class_derived_from_a_serializer_of_ours_is_asked():
+    class Loud(serializers.StringSerializer):
+        def serialize(self, topic, headers, data):
+            headers.add("loud", None)
+            return super().serialize(topic, headers, data.upper())
+
+    headers = MutableHeaders([("a", b"1")])
+    assert run(Loud(), "x", headers=headers) == b"X"
+    assert headers.freeze() == (Header("a", b"1"), Header("loud", None))
 
 
 def test_text_for_the_default_serializer_names_the_one_to_use():

@@ -110,6 +110,11 @@ def test_all_are_closed_even_when_one_fails(caplog):
     assert "Failing.close failed" in caplog.text
 
 
+def test_only_interceptors_with_an_on_send_of_their_own_are_shown_records():
+    assert not Interceptors([WithHeaders()]).sees_records
+    assert Interceptors([WithHeaders(), Appending(b"a")]).sees_records
+
+
 def test_without_interceptors_nothing_happens(caplog):
     none = Interceptors()
     assert not none

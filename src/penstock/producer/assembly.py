@@ -200,6 +200,7 @@ def _fast_path(
     wake: Callable[[], object],
 ) -> tuple[FastPath, Callable[[bool], None]]:
     """The fast path, and what the gate calls to accept records or to refuse them."""
+    tracing = send_path.tracing
     fast_path = FastPath(
         accumulator.fast_topics,
         send_path.limit.size,
@@ -207,9 +208,14 @@ def _fast_path(
         wall_ms,
         wake,
         accumulator.appender.append_now,
+        None if tracing is None else tracing.with_context,
     )
-    nobody_looks = send_path.placement.partitioner is send_path.tracing is None and not len(interceptors)
-    fast_path.enabled = allowed = nobody_looks and not send_path.serializes
+    fast_path.enabled = allowed = (
+        not send_path.serializes
+        and send_path.placement.partitioner is None
+        and not len(interceptors)
+        and not (tracing is not None and tracing.has_spans)
+    )
 
     def accept(records: bool) -> None:
         send_path.accepts = records

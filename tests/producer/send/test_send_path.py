@@ -202,6 +202,69 @@ def test_serializers_may_add_headers_until_the_record_is_complete():
         serializer.kept.add("too", b"late")
 
 
+def test_headers_of_a_refused_record_are_those_before_the_serializers():
+    watcher = Watcher()
+    rig = Rig(value_serializer=AddsHeader(), interceptors=[watcher], max_request_size=100)
+    rig.know("t")
+    with pytest.raises(RecordTooLargeError):
+        rig.send("t", "x" * 200, headers={"a": b"1"})
+    assert watcher.told[0][2] == (Header("a", b"1"),)
+
+
+@pytest.mark.parametrize(
+    "buffer", [bytearray(b"ab"), memoryview(b"a-b-")[::2]], ids=["bytearray", "memoryview"]
+)
+def test_buffers_are_copied_when_they_are_sent(buffer):
+    rig = Rig()
+    rig.know("t")
+    rig.send("t", buffer, buffer)
+    if isinstance(buffer, bytearray):
+        buffer[:] = b"xx"
+    (batch,) = rig.read(rig.await_request())
+    assert (batch.records[0].key, batch.records[0].value) == (b"ab", b"ab")
+
+
+class Counted(Watcher, Partitioner):
+    """Plays every part that a user may write, and counts the calls."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.serialized: list[object] = []
+        self.placed = 0
+
+    def serialize(self, topic, headers, data):
+        self.serialized.append(data)
+        return data
+
+    def partition(self, *_):
+        self.placed += 1
+        return 0
+
+
+@pytest.mark.parametrize("lacks", ["topic", "memory", "both"])
+def test_a_send_that_waits_calls_nothing_of_the_users_twice(lacks):
+    counted = Counted()
+    rig = Rig(
+        key_serializer=counted, value_serializer=counted, partitioner=counted, interceptors=[counted],
+        buffer_memory=1000, batch_size=1000,
+    )  # fmt: skip
+    rig.know("first")
+    rig.acknowledge_all()
+    if lacks != "topic":
+        rig.send("first", b"x" * 900)
+    if lacks == "memory":
+        rig.know("t")
+    else:
+        rig.cluster.add_topic("t")
+    before = (len(counted.sent), counted.placed)
+    counted.serialized.clear()
+    rig.send("t", b"v" * 900, b"k")
+    assert (len(counted.sent), counted.placed) == (before[0] + 1, before[1] + 1)
+    assert counted.serialized == [b"k", b"v" * 900]
+    rig.run_until(lambda: not rig.parts.accumulator.has_incomplete())
+    assert len(counted.told) == len(counted.sent)
+
+
 def test_key_and_value_have_serializers_of_their_own():
     rig = Rig(key_serializer=StringSerializer(), value_serializer=lambda value: b"%d" % value)
     rig.know("t")

@@ -63,6 +63,7 @@ class FastPath:
         wall_ms: the clock for timestamps, or None for the system's.
         wake: wakes the I/O thread; called when the batch that leaves next has become full.
         append_now: appends if no open batch has room; `Appender.append_now`.
+        context: called with a record's headers; returns them with those of the caller's context. None adds nothing.
     """
 
     topics = cython.declare(dict)
@@ -73,6 +74,7 @@ class FastPath:
     _wall_ms = cython.declare(object)
     _wake = cython.declare(object)
     _append_now = cython.declare(object)
+    _context = cython.declare(object)
     _last_topic: TopicState  # sent to before this record; any thread may replace it
 
     def __init__(
@@ -83,12 +85,14 @@ class FastPath:
         wall_ms: Callable[[], int] | None,
         wake: Callable[[], object],
         append_now: Callable[..., Delivery | None],
+        context: Callable[[Any], Any] | None = None,
     ) -> None:
         self.topics = topics
         self.enabled = False
         self.detour = False  # earlier records were put aside and still wait, see DeferredSends
         self._wake = wake
         self._append_now = append_now
+        self._context = context
         self._max_record_size = max_record_size
         self._key_hash = key_hash
         self._wall_ms = wall_ms
@@ -134,9 +138,11 @@ class FastPath:
             if type(key) is not bytes:
                 return None
             size += len(key)
+        if type(headers) is dict:
+            headers = pairs_of(headers)
+        if self._context is not None:
+            headers = self._context(headers)
         if headers is not None:
-            if type(headers) is dict:
-                headers = pairs_of(headers)
             more: cython.Py_ssize_t = headers_bound(headers)
             if more < 0:
                 return None
