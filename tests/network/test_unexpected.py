@@ -20,7 +20,7 @@ from penstock.errors import NetworkError
 from penstock.network import _pool_cy
 from penstock.network.failures import FailureReporter
 from penstock.network.handshake import ApiVersionsHandshake
-from penstock.protocol.requests import SchemaRequest
+from penstock.protocol.requests import MetadataRequest
 
 
 class Once:
@@ -173,8 +173,8 @@ def test_a_handshake_that_cannot_begin_or_go_on_fails_its_attempt(monkeypatch, c
 def test_a_request_for_metadata_that_cannot_be_made_is_made_again(monkeypatch, caplog):
     rig = Rig()
     rig.cluster.add_topic("t", 1)
-    failing = Once(SchemaRequest.encode)
-    monkeypatch.setattr(SchemaRequest, "encode", lambda *args: failing(*args))  # noqa: PLW0108 - it must become a method
+    failing = Once(MetadataRequest.encode)
+    monkeypatch.setattr(MetadataRequest, "encode", lambda *args: failing(*args))  # noqa: PLW0108 - it must become a method
     delivery = rig.send("t", b"v")
     assert failing.left <= 0
     assert "could not be made" in caplog.text

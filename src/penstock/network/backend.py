@@ -111,9 +111,9 @@ class MetadataUpdater(Protocol):
     def on_response(self, request: Request, body: Any, version: int, now: float) -> Iterator[None] | None:
         """The answer to the request made by `build_request`: what its `decode_response` gave.
 
-        A large answer may be taken in pieces: the client takes a step of the iterator in each poll, and asks nothing
-        else before its end. A ProtocolError says that the answer cannot be decoded: the connection is closed. When the
-        client starts again from the bootstrap servers, no further step is taken.
+        A large answer may be taken in pieces: the client takes a step of the iterator in each poll. Before its end it
+        neither asks again nor starts again from the bootstrap servers. A ProtocolError says that the answer cannot be
+        decoded: the connection is closed.
         """
         ...
 

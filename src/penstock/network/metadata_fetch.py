@@ -159,7 +159,7 @@ class MetadataFetcher:
 
     def maybe_rebootstrap(self, now: float) -> None:
         """Start again from the bootstrap servers when the metadata keeper wants that."""
-        if self._updater.rebootstrap_due(now):
+        if self._answer is None and self._updater.rebootstrap_due(now):
             self._rebootstrap(now)
 
     def _note_refusal(self, any_ready: bool, now: float) -> None:
@@ -186,8 +186,6 @@ class MetadataFetcher:
     def _rebootstrap(self, now: float) -> None:
         # The requests in flight fail before the brokers they went to are forgotten.
         self._pool.close_all(now, "the client starts again from its bootstrap servers")
-        if self._answer is not None:
-            self._end_answer()
         self._updater.rebootstrap(now)
 
     def shortest_wait(self, now: float) -> float:
@@ -275,8 +273,5 @@ class MetadataFetcher:
             )  # fmt: skip
             failure = ProtocolError(f"the metadata could not be used: {unexpected}")
             self._updater.on_failure(failure, now)
-        self._end_answer()
-
-    def _end_answer(self) -> None:
         self._in_progress = False
         self._answer = None

@@ -200,14 +200,6 @@ def test_a_leader_learned_meanwhile_is_kept_when_it_is_newer(
     assert keeper.answer(topic("t", epoch=6, topic_id=topic_id)) == 0
 
 
-def test_a_start_from_the_bootstrap_servers_ends_the_reading(keeper: Keeper) -> None:
-    pieces = keeper.begin(topic("t", epoch=6))
-    keeper.metadata.rebootstrap(keeper.now)
-    list(pieces)
-    assert list(keeper.metadata.nodes()) == [BOOTSTRAP]
-    assert keeper.metadata.seconds_to_update(keeper.now) < 1
-
-
 @pytest.mark.parametrize("bad", [{"error_code": 129}, {"brokers": 0}])
 def test_an_answer_that_is_no_use_changes_nothing(keeper: Keeper, bad: dict[str, Any]) -> None:
     before = keeper.metadata.snapshot

@@ -11,8 +11,7 @@ Rules:
 5. The lock is held to look and to swap. Tickets end, listeners run and the I/O thread is woken outside it.
 6. A complete answer that says of the topics what the last one said, byte for byte, is only compared with it. Any other
    answer is read in pieces, one in a turn of the I/O thread; it counts when the last one has been read, all at once. A
-   leader that is learned from a produce answer meanwhile is kept where its epoch is newer. A start from the bootstrap
-   servers meanwhile ends the reading, and the brokers are asked again.
+   leader that is learned from a produce answer meanwhile is kept where its epoch is newer.
 """
 
 from __future__ import annotations
@@ -328,13 +327,9 @@ class ProducerMetadata:
             return
         with self._lock:
             wanted = self._topics.all()
-        if body.brokers:
-            self._attempt_started = None
         answer = self._compare_with_last(body, wanted)
         if answer is None:
             answer = yield from self._read(update, body, wanted)
-            if self._in_progress is not update:
-                return
             if body.error_code:
                 self.on_failure(broker_error(body.error_code), now)
                 return
@@ -342,6 +337,7 @@ class ProducerMetadata:
                 failure = InvalidMetadataError("the broker answered with an empty list of brokers")
                 self.on_failure(failure, now)
                 return
+        self._attempt_started = None
         self._last_answer = None if update.partial else _LastAnswer(body, wanted, answer)
         self._take_answer(update, answer, now)
 
