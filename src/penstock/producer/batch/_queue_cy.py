@@ -374,7 +374,7 @@ class PartitionQueue:
         self.incomplete.add(fresh)
         self._open = fresh
 
-    def _shut_locked(self, full: cython.bint) -> object:
+    def _shut_locked(self, full: cython.bint) -> None:
         """Close the open batch: it is ready now, if it is the oldest. The next one will probably have as many bytes."""
         batch: Batch | None = self._open
         if batch is not None:
