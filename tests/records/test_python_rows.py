@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from penstock.errors import SerializationError
 from penstock.records.python_rows import ManyRecords, PythonRows
 from penstock.types import Header, ProducerRecord
 
@@ -66,22 +65,12 @@ def test_what_is_no_topic_is_refused(topic):
 
 
 def test_serialized_parts_become_columns():
-    def serialize(record: ProducerRecord) -> Any:
-        return b"key of " + str(record.value).encode(), b"%d" % record.value, ()
+    def serialize(topic: str, keys: Any, values: Any, headers: Any) -> Any:
+        assert (topic, keys, headers) == ("t", None, None)
+        return [b"key of %d" % value for value in values], [b"%d" % value for value in values], None
 
     rows = many([1, 2]).rows(serialize)
     assert [rows.record(number)[:2] for number in range(2)] == [(b"1", b"key of 1"), (b"2", b"key of 2")]
-
-
-def test_a_value_that_cannot_be_serialized_is_told_by_its_row():
-    def serialize(record: ProducerRecord) -> Any:
-        if record.value == 2:
-            raise SerializationError("cannot")
-        return None, b"", ()
-
-    with pytest.raises(SerializationError) as caught:
-        many([0, 1, 2]).rows(serialize)
-    assert caught.value.__notes__ == ["row 2; no row was sent"]
 
 
 def test_what_is_not_bytes_is_seen():
