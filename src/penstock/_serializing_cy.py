@@ -69,6 +69,8 @@ def pairs_of(headers: dict) -> list:  # type: ignore[type-arg]
 @cython.cfunc
 def freeze_headers(headers: Any) -> Any:
     """Headers as they were given to a call: pairs that were checked, and that nobody else has; None: there are none."""
+    if headers is None:
+        return None
     if type(headers) is dict:
         headers = pairs_of(headers)
     elif type(headers) is list:

@@ -182,9 +182,7 @@ class SendPath:
         self._interceptors = interceptors
         self._shows_records = interceptors.sees_records
         self._tells_outcomes = len(interceptors) > 0
-        self._acknowledge = Acknowledge(
-            None, interceptors, None, None
-        )  # of records that have nothing more to it
+        self._acknowledge = Acknowledge(None, interceptors, None, None)  # for records with nothing else
         self.limit = limit
         # A record with this bound needs no exact size: it is within the limit, and no larger than a batch.
         self._surely_fits = min(limit.size, accumulator.batch_size)
@@ -221,8 +219,7 @@ class SendPath:
             TypeError, ValueError: as ProducerRecord raises them.
         """
         call: SendCall = SendCall.__new__(SendCall) if cython.compiled else SendCall()
-        if headers is not None:
-            headers = freeze_headers(headers)
+        headers = freeze_headers(headers)
         if type(topic) is str and topic and _is_number(partition) and _is_number(timestamp_ms):
             call.topic = topic
             call.value = value
@@ -424,7 +421,7 @@ class SendPath:
                 call._take(shown)
         if self.tracing is not None and not call.in_bulk:
             if self._context is not None:
-                call.headers = self._context(call.headers)
+                call.headers = freeze_headers(self._context(call.headers))
                 call.record = None
             else:
                 record, call.ended = self.tracing.begin(call._as_record())
