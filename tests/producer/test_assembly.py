@@ -58,6 +58,11 @@ def test_an_option_reaches_its_part(option, read, expected):
     assert read(Rig(**option).parts) == expected
 
 
+class Showing(Interceptor):
+    def on_send(self, record: ProducerRecord) -> ProducerRecord:
+        return record
+
+
 @pytest.mark.parametrize(
     ("options", "fast"),
     [
@@ -67,7 +72,8 @@ def test_an_option_reaches_its_part(option, read, expected):
         ({"key_serializer": StringSerializer()}, False),
         ({"value_serializer": StringSerializer()}, False),
         ({"partitioner": RoundRobinPartitioner()}, False),
-        ({"interceptors": [Interceptor()]}, False),
+        ({"interceptors": [Interceptor()]}, True),  # it wants outcomes alone
+        ({"interceptors": [Interceptor(), Showing()]}, False),
     ],
     ids=str,
 )

@@ -209,11 +209,12 @@ def _fast_path(
         wake,
         accumulator.appender.append_now,
         None if tracing is None else tracing.with_context,
+        send_path.acknowledge if len(interceptors) else None,
     )
     fast_path.enabled = allowed = (
         not send_path.serializes
         and send_path.placement.partitioner is None
-        and not len(interceptors)
+        and not (len(interceptors) and (interceptors.sees_records or tracing is not None))
         and not (tracing is not None and tracing.has_spans)
     )
 

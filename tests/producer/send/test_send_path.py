@@ -21,6 +21,7 @@ from penstock.errors import (
     UnknownTopicOrPartitionError,
 )
 from penstock.partitioners import Partitioner, RoundRobinPartitioner, StickyPartitioner
+from penstock.producer._interceptors_cy import Interceptor
 from penstock.protocol.messages import METADATA
 from penstock.records.format import estimate_record_size
 from penstock.serializers import Serializer, StringSerializer
@@ -493,6 +494,29 @@ def test_interceptors_see_every_record_and_every_outcome():
     metadata, error, _ = watcher.told[1]
     assert tuple(metadata) == ("t", 0, -1, -1, -1, -1)
     assert error is told[1][2][1] is not None
+
+
+def test_interceptors_without_on_send_learn_of_every_outcome():
+    class Outcomes(Interceptor):
+        told: list = []
+
+        def on_acknowledgement(self, metadata, error, headers):
+            self.told.append((metadata.offset, type(error), headers))
+
+    rig = Rig(interceptors=[Outcomes()], linger_ms=5)
+    rig.know("t")
+    rig.send("t", b"0")
+    rig.send("t", b"1", headers={"h": b"1"})
+    rig.send("t", b"2", on_delivery=lambda metadata, _: Outcomes.told.append(metadata.offset))
+    rig.send("t", b"3")
+    with pytest.raises(SerializationError):
+        rig.send("t", "text")
+    assert Outcomes.told.pop() == (-1, SerializationError, ())
+    rig.await_request()
+    rig.answer(base_offset=0)
+    header = (Header("h", b"1"),)
+    none = type(None)
+    assert Outcomes.told == [(0, none, ()), (1, none, header), (2, none, ()), 2, (3, none, ())]
 
 
 def test_a_failing_interceptor_breaks_nothing(caplog):

@@ -72,7 +72,7 @@ cdef class SendPath:
     cdef object _interceptors
     cdef bint _shows_records           # to interceptors
     cdef bint _tells_outcomes          # to interceptors
-    cdef object _acknowledge
+    cdef readonly object acknowledge
     cdef object _context               # adds the caller's context to headers, where records have no spans
     cdef object _clock
     cdef object _wall_ms

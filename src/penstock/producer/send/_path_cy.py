@@ -153,6 +153,7 @@ class SendPath:
         wake: wakes the I/O thread; called when the batch that leaves next has become full.
 
     Attributes:
+        acknowledge: the callback of records of which only interceptors want the outcome.
         accepts: whether records are accepted now, as far as is known without a lock. If not, the steps find out why.
         closed: set by close(), on any thread.
         gate: set once, when the producer is put together.
@@ -182,7 +183,7 @@ class SendPath:
         self._interceptors = interceptors
         self._shows_records = interceptors.sees_records
         self._tells_outcomes = len(interceptors) > 0
-        self._acknowledge = Acknowledge(None, interceptors, None, None)  # for records with nothing else
+        self.acknowledge = Acknowledge(None, interceptors, None, None)
         self.limit = limit
         # A record with this bound needs no exact size: it is within the limit, and no larger than a batch.
         self._surely_fits = min(limit.size, accumulator.batch_size)
@@ -443,7 +444,7 @@ class SendPath:
             if not self._tells_outcomes and call.ended is None:
                 call.callback = call.on_delivery
             elif call.ended is call.on_delivery is call.headers is None:
-                call.callback = self._acknowledge
+                call.callback = self.acknowledge
             else:
                 call.callback = Acknowledge(call.ended, self._interceptors, call.headers, call.on_delivery)
         return True

@@ -64,6 +64,7 @@ class FastPath:
         wake: wakes the I/O thread; called when the batch that leaves next has become full.
         append_now: appends if no open batch has room; `Appender.append_now`.
         context: called with a record's headers; returns them with those of the caller's context. None adds nothing.
+        acknowledge: called with the outcome of each record, where interceptors only want to know that.
     """
 
     topics = cython.declare(dict)
@@ -75,6 +76,7 @@ class FastPath:
     _wake = cython.declare(object)
     _append_now = cython.declare(object)
     _context = cython.declare(object)
+    _acknowledge = cython.declare(object)
     _last_topic: TopicState  # sent to before this record; any thread may replace it
 
     def __init__(
@@ -86,6 +88,7 @@ class FastPath:
         wake: Callable[[], object],
         append_now: Callable[..., Delivery | None],
         context: Callable[[Any], Any] | None = None,
+        acknowledge: OnDelivery | None = None,
     ) -> None:
         self.topics = topics
         self.enabled = False
@@ -93,6 +96,7 @@ class FastPath:
         self._wake = wake
         self._append_now = append_now
         self._context = context
+        self._acknowledge = acknowledge
         self._max_record_size = max_record_size
         self._key_hash = key_hash
         self._wall_ms = wall_ms
@@ -138,6 +142,10 @@ class FastPath:
             if type(key) is not bytes:
                 return None
             size += len(key)
+        if self._acknowledge is not None:
+            if on_delivery is not None or headers is not None:
+                return None  # they belong to the outcome
+            on_delivery = self._acknowledge
         if type(headers) is dict:
             headers = pairs_of(headers)
         if self._context is not None:
