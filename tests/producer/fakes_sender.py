@@ -212,9 +212,9 @@ class Rig:
         """Send as Producer.send does, but taking turns instead of waiting."""
         on_delivery = more.pop("on_delivery", None)
         headers, partition, timestamp = more.get("headers"), more.get("partition"), more.get("timestamp_ms")
-        delivery = self.parts.fast_path.try_send(
-            topic, value, key, headers, partition, timestamp, on_delivery
-        )
+        entry = self.parts.entry_path
+        try_fast = entry.try_send if entry.behind is None else entry.try_adding
+        delivery = try_fast(topic, value, key, headers, partition, timestamp, on_delivery)
         if delivery is not None:
             return delivery
         path = self.parts.send_path

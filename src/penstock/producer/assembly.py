@@ -70,6 +70,7 @@ class ProducerParts(NamedTuple):
     accumulator: RecordAccumulator
     send_path: SendPath
     fast_path: FastPath
+    entry_path: FastPath  # the same, or what leads to it
     columns: ColumnSender
     sender: Sender
     io_thread: IOThread
@@ -170,7 +171,8 @@ def _assemble(
     ending = Ending(accumulator, gate, metadata, client, telemetry)
     io_thread = IOThread(sender, ending, clock, config.request_timeout_ms / 1000)
     return ProducerParts(
-        config, clock, metadata, accumulator, send_path, fast_path, columns, sender, io_thread, client, interceptors,
+        config, clock, metadata, accumulator, send_path, fast_path,
+        _entry_path(send_path, fast_path, interceptors), columns, sender, io_thread, client, interceptors,
         registry, client_metrics, sender_metrics, transactions,
         Reporting(config.metric_reporters, MetricsSource(config.client_id, clock, registry, client_metrics.catch_up)),
         telemetry,
@@ -208,8 +210,6 @@ def _fast_path(
         wall_ms,
         wake,
         accumulator.appender.append_now,
-        None if tracing is None else tracing.with_context,
-        send_path.acknowledge if len(interceptors) else None,
     )
     fast_path.enabled = allowed = (
         not send_path.serializes
@@ -228,6 +228,13 @@ def _fast_path(
 
     accumulator.deferred.on_waiting = close_fast_path
     return fast_path, accept
+
+
+def _entry_path(send_path: SendPath, fast_path: FastPath, interceptors: Interceptors) -> FastPath:
+    """What the calls try first: the fast path, or one that adds what tracing or interceptors want."""
+    if send_path.tracing is not None:
+        return fast_path.led_to_by(send_path.tracing.with_context, None)
+    return fast_path.led_to_by(None, send_path.acknowledge) if len(interceptors) else fast_path
 
 
 def _gate(

@@ -63,8 +63,6 @@ class FastPath:
         wall_ms: the clock for timestamps, or None for the system's.
         wake: wakes the I/O thread; called when the batch that leaves next has become full.
         append_now: appends if no open batch has room; `Appender.append_now`.
-        context: called with a record's headers; returns them with those of the caller's context. None adds nothing.
-        acknowledge: called with the outcome of each record, where interceptors only want to know that.
     """
 
     topics = cython.declare(dict)
@@ -75,6 +73,8 @@ class FastPath:
     _wall_ms = cython.declare(object)
     _wake = cython.declare(object)
     _append_now = cython.declare(object)
+    # Only of a path that adds something and calls another one; see `led_to_by`. Such a path is never enabled.
+    behind = cython.declare(object, visibility="readonly")
     _context = cython.declare(object)
     _acknowledge = cython.declare(object)
     _last_topic: TopicState  # sent to before this record; any thread may replace it
@@ -87,16 +87,13 @@ class FastPath:
         wall_ms: Callable[[], int] | None,
         wake: Callable[[], object],
         append_now: Callable[..., Delivery | None],
-        context: Callable[[Any], Any] | None = None,
-        acknowledge: OnDelivery | None = None,
     ) -> None:
         self.topics = topics
         self.enabled = False
         self.detour = False  # earlier records were put aside and still wait, see DeferredSends
         self._wake = wake
         self._append_now = append_now
-        self._context = context
-        self._acknowledge = acknowledge
+        self.behind = self._context = self._acknowledge = None
         self._max_record_size = max_record_size
         self._key_hash = key_hash
         self._wall_ms = wall_ms
@@ -142,15 +139,9 @@ class FastPath:
             if type(key) is not bytes:
                 return None
             size += len(key)
-        if self._acknowledge is not None:
-            if on_delivery is not None or headers is not None:
-                return None  # they belong to the outcome
-            on_delivery = self._acknowledge
-        if type(headers) is dict:
-            headers = pairs_of(headers)
-        if self._context is not None:
-            headers = self._context(headers)
         if headers is not None:
+            if type(headers) is dict:
+                headers = pairs_of(headers)
             more: cython.Py_ssize_t = headers_bound(headers)
             if more < 0:
                 return None
@@ -166,7 +157,12 @@ class FastPath:
                 return None
             chosen = partition
         else:
-            chosen = -1 if key is None else place_by_key(key, count, self._key_hash)
+            chosen = -1
+            if key is not None:
+                # Its type was checked; to cast is slow in plain Python, where Cython is installed.
+                chosen = place_by_key(
+                    cython.cast(bytes, key) if cython.compiled else key, count, self._key_hash
+                )
             if chosen < 0:
                 chosen = state.sticky_partition
                 if not 0 <= chosen < count:
@@ -200,6 +196,42 @@ class FastPath:
         state.used = True
         return delivery
 
+    def led_to_by(self, context: Callable[[Any], Any] | None, acknowledge: OnDelivery | None) -> FastPath:
+        """Make a path that adds something and then calls this one. A producer that adds nothing pays nothing for it.
+
+        Args:
+            context: called with a record's headers; returns them with those of the caller's context.
+            acknowledge: called with the outcome of each record, where interceptors want nothing else.
+        """
+        leading = FastPath({}, 0, 0, None, self._wake, self._append_now)
+        leading.behind = self
+        leading._context = context
+        leading._acknowledge = acknowledge
+        return leading
+
+    @cython.ccall
+    def try_adding(
+        self,
+        topic: Any,
+        value: Any,
+        key: Any,
+        headers: Any,
+        partition: Any,
+        timestamp_ms: Any,
+        on_delivery: Any,
+    ) -> Delivery | None:
+        """Add what the other path lacks, and call its `try_send`; None if that path is not enabled."""
+        behind: FastPath = self.behind
+        if not behind.enabled:
+            return None
+        if self._acknowledge is not None:
+            if on_delivery is not None or headers is not None:
+                return None  # they belong to the outcome
+            on_delivery = self._acknowledge
+        if self._context is not None:
+            headers = self._context(pairs_of(headers) if type(headers) is dict else headers)
+        return behind.try_send(topic, value, key, headers, partition, timestamp_ms, on_delivery)
+
     def look_up_again(self) -> None:
         """Forget the topic of the last record: it may not be among `topics` any more. From any thread."""
         self._last_topic = None  # type: ignore[assignment]
@@ -229,7 +261,7 @@ class SendFace:
         self._wraps_callbacks = wraps_callbacks
         parts = core.parts
         self._core = core
-        self._fast_path = parts.fast_path
+        self._fast_path = parts.entry_path
         self._path = parts.send_path
         self._notes_refusals = parts.transactions is not None
 
@@ -296,10 +328,9 @@ class SendFace:
                 raise TypeError(f"record must be a ProducerRecord, not {type(record).__name__}")
             if on_delivery is not None:
                 on_delivery = self._callback(on_delivery)
-            fast: FastPath = _made(self._fast_path)
-            delivery: Delivery | None = fast.try_send(
-                record.topic, record.value, record.key, record.headers or None, record.partition, record.timestamp_ms,
-                on_delivery,
+            delivery: Delivery | None = _try_fast(
+                self._fast_path, record.topic, record.value, record.key, record.headers or None, record.partition,
+                record.timestamp_ms, on_delivery, False,
             )  # fmt: skip
             if delivery is not None:
                 return delivery
@@ -392,10 +423,11 @@ def _begin(
     try:
         if callback is not None or timestamp is not None:
             check_other_clients_arguments(callback, timestamp)
-        fast: FastPath = _made(face._fast_path)
         wraps: cython.bint = on_delivery is not None and face._wraps_callbacks
-        if not tried and not wraps:
-            delivery = fast.try_send(topic, value, key, headers, partition, timestamp_ms, on_delivery)
+        if not wraps:
+            delivery = _try_fast(
+                face._fast_path, topic, value, key, headers, partition, timestamp_ms, on_delivery, tried
+            )
             if delivery is not None:
                 return delivery
         call: SendCall = face._path.call(
@@ -411,10 +443,25 @@ def _begin(
 
 
 @cython.cfunc
-def _made(fast: FastPath | None) -> FastPath:
+def _try_fast(
+    fast: FastPath | None,
+    topic: Any,
+    value: Any,
+    key: Any,
+    headers: Any,
+    partition: Any,
+    timestamp_ms: Any,
+    on_delivery: Any,
+    tried: cython.bint,
+) -> Delivery | None:
+    """What the fast path does with a record; `tried`: it has not taken it."""
     if fast is None:
         raise IllegalStateError("the producer was not made: a subclass calls super().__init__() first")
-    return fast
+    if fast.behind is not None:
+        return fast.try_adding(topic, value, key, headers, partition, timestamp_ms, on_delivery)
+    if tried:
+        return None
+    return fast.try_send(topic, value, key, headers, partition, timestamp_ms, on_delivery)
 
 
 @cython.cfunc
