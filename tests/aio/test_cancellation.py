@@ -14,6 +14,7 @@ import textwrap
 import threading
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import anyio
@@ -22,6 +23,7 @@ import pytest
 from aio.support import BATCH, FILLS, SOON, CancelAt, known, pool_of, until
 from fix_patience import wait_until
 from producer.fakes_sender import LoopbackBroker
+from watchable import WatchablePool, watchable_parts
 
 from penstock import AsyncProducer
 from penstock._locks import new_lock
@@ -234,6 +236,55 @@ def test_a_thousand_tasks_against_a_full_buffer(made, broker) -> None:
     assert min(low) >= 0
     assert pool.available() == 2 * BATCH
     assert len(broker.values()) == 1002
+
+
+def test_a_thousand_tasks_and_eight_threads_at_a_full_pool(made, broker) -> None:
+    """Whatever they send: memory is granted in the order in which it was asked for, and everybody gets some."""
+    with watchable_parts(smallest_chunk=64):
+        producer = made(buffer_memory=2 * BATCH, batch_size=BATCH, max_request_size=BATCH, max_block_ms=600_000)
+    pool = pool_of(producer)
+    one_at_a_time = threading.RLock()  # or the order in which threads look would not be that of the pool
+    asked: list[Any] = []
+    granted: list[Any] = []
+
+    def in_turn(method: Callable[..., None]) -> Callable[..., None]:
+        def call(*args: Any) -> None:
+            with one_at_a_time:
+                method(*args)
+
+        return call
+
+    def take_for(ticket: Any, size: int) -> None:
+        WatchablePool.take_for(pool, ticket, size)
+        if not ticket.done:
+            asked.append(ticket)
+            ticket.on_done(granted.append)
+
+    pool.take_for = in_turn(take_for)
+    pool.give_back = in_turn(pool.give_back)
+    sizes = (10, 100, 300, 900)
+
+    async def some(first: int, count: int) -> None:
+        for number in range(first, first + count):
+            await producer.send("t", b"x" * sizes[number % 4], partition=0)
+
+    async def main() -> None:
+        await _full(producer, broker)
+        own = ThreadPoolExecutor(8)
+        loop = asyncio.get_running_loop()
+        threads = [loop.run_in_executor(own, asyncio.run, some(each, 25)) for each in range(8)]
+        tasks = [asyncio.ensure_future(some(number, 1)) for number in range(1000)]
+        await until(lambda: pool.waiting() == 1008)
+        broker.release()
+        await asyncio.gather(*threads, *tasks)
+        own.shutdown()
+        await producer.flush(SOON)
+
+    asyncio.run(main())
+    assert len(granted) >= 1008
+    assert granted == asked
+    assert (pool.available(), pool.waiting()) == (2 * BATCH, 0)
+    assert len(broker.values()) == 2 + 8 * 25 + 1000
 
 
 def test_time_outs(run, made, broker) -> None:

@@ -14,6 +14,7 @@ from penstock.errors import KafkaError
 from penstock.producer.batch._accumulator_cy import AccumulatorSettings, RecordAccumulator
 from penstock.producer.batch._appending_cy import EncodedRecord
 from penstock.producer.batch._batch_cy import Batch, BatchState
+from penstock.producer.batch._buffer_pool_cy import SMALLEST_CHUNK
 from penstock.producer.batch._delivery_cy import Delivery
 from penstock.producer.batch._partitioner_cy import BuiltInPartitioner, PartitionerSettings, TopicState
 from penstock.producer.batch._queue_cy import PartitionQueue
@@ -119,11 +120,12 @@ class Core:
         partitioner: PartitionerSettings | None = None,
         gate: Gate | None = None,
         seed: int = 7,
+        smallest_chunk: int = SMALLEST_CHUNK,
     ) -> None:
         self.now = START
         self.snapshot = cluster(leaders)
         self.wakeups = 0
-        self.pool = WatchablePool(memory, batch_size)
+        self.pool = WatchablePool(memory, batch_size, smallest=smallest_chunk)
         self.sealer = Sealer(codec(compression), self.pool, batch_size)
         self.partitioner = BuiltInPartitioner(
             partitioner or PartitionerSettings(), lambda: self.snapshot, random.Random(seed)

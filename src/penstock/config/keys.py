@@ -208,8 +208,8 @@ _LOW_SENDING = (
     ),
     ConfigKey(
         "buffer.memory.allocation.strategy", _STRING, "incremental", "low",
-        "Whether a batch takes its memory whole or piece by piece. Here memory always follows the data: full is accepted "
-        "and has no effect.",
+        "Whether a batch takes its memory whole or piece by piece. Here memory always follows the data: full is "
+        "accepted and has no effect.",
         OneOf(("full", "incremental"), any_case=True),
     ),
 )  # fmt: skip

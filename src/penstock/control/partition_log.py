@@ -306,10 +306,13 @@ def encode_batch(
     writer = BatchWriter(bytearray(size), size)
     for key, value in wanted:
         writer.append(now_ms, key, value, None)
+    sealed: memoryview
     if within is None:
-        return writer.seal(0, NO_PRODUCER_ID, NO_PRODUCER_EPOCH, NO_SEQUENCE)
-    identity = within.identity
-    return writer.seal(TRANSACTIONAL_BIT, identity.producer_id, identity.epoch, within.sequence)
+        sealed = writer.seal(0, NO_PRODUCER_ID, NO_PRODUCER_EPOCH, NO_SEQUENCE)
+    else:
+        identity = within.identity
+        sealed = writer.seal(TRANSACTIONAL_BIT, identity.producer_id, identity.epoch, within.sequence)
+    return sealed
 
 
 def _add_error(body: Mapping[str, Any], transactional_id: str, topic: str) -> KafkaError | None:

@@ -79,9 +79,7 @@ if TYPE_CHECKING:
 if not cython.compiled:
     # Why `append` wrote nothing; compiled code has them in the .pxd.
     NO_ROOM = -1  # the batch is full: it must be closed
-    NEEDS_SEGMENT = (
-        -2
-    )  # the batch is not full by its estimate, but its segment is: `grow`
+    NEEDS_SEGMENT = -2  # the batch is not full by its estimate, but its segment is: `grow`
 
 # Bytes: what the length field can say, which does not count those before its end. A C variable when compiled.
 _LARGEST = cython.declare(cython.longlong, cython.cast(cython.longlong, 0x7FFFFFFF) + LENGTH_PREFIX_SIZE)

@@ -26,6 +26,18 @@ def random_bytes(size: int, seed: int = 5) -> bytes:
     return random.Random(seed).randbytes(size)
 
 
+def in_chunks(compression: str = "none", **options: Any) -> Core:
+    """A core in which many queues have batches, so that each takes its memory bit by bit."""
+    core = Core(compression=compression, batch_size=16 * 1024, memory=64 * 1024, linger_ms=1000, **options)
+    core.sealer.ratios.reset(TOPIC, core.sealer.codec.id, 1.0)
+    return core
+
+
+def deliver(core: Core) -> None:
+    core.accumulator.flush()
+    core.deliver_all()
+
+
 # ---------------------------------------------------------------------------------------------- sealing
 
 
@@ -49,17 +61,33 @@ def test_an_uncompressed_batch_is_sent_from_where_it_was_written():
     assert len(batch.wire) == batch.writer.raw_size
 
 
-def test_a_batch_is_sealed_once_for_each_identity():
-    core = Core()
-    core.append(b"v")
+def test_a_batch_in_several_chunks_is_sent_from_where_it_was_written():
+    core = in_chunks()
+    sent = [b"%3d" % number + bytes(100) for number in range(100)]
+    for value in sent:
+        core.append(value)
+    core.accumulator.flush()
     [batch] = core.drain()
+    assert [piece.obj for piece in batch.wire] == batch.buffers
+    assert batch.size == batch.writer.raw_size == len(batch.sealed_bytes())
+    assert values(batch) == sent
+
+
+@pytest.mark.parametrize("smallest", [64, 1024])
+def test_a_batch_is_sealed_once_for_each_identity(smallest):
+    core = Core(smallest_chunk=smallest, memory=8 * 1024)
+    for _ in range(3):
+        core.append(bytes(100))
+    core.accumulator.flush()
+    [batch] = core.drain()
+    assert isinstance(batch.wire, list) == (smallest == 64)
     wire = batch.wire
     core.sealer.seal(batch, BatchIdentity())
     assert batch.wire is wire
     core.sealer.seal(batch, BatchIdentity(9, 8, 7))
     [stamped] = read_batches(bytes(batch.sealed_bytes()))  # which checks the checksum, too
     assert (stamped.producer_id, stamped.producer_epoch, stamped.base_sequence) == (9, 8, 7)
-    assert [record.value for record in stamped.records()] == [b"v"]
+    assert [record.value for record in stamped.records()] == [bytes(100)] * 3
 
 
 def test_a_transactional_identity_is_written():
@@ -246,11 +274,73 @@ def test_a_grown_batch_returns_all_its_memory_however_it_ends(how):
     assert core.pool.available() == 64 * 1024
 
 
-def test_without_compression_nothing_grows():
-    core = Core(memory=64 * 1024, linger_ms=1000)
-    for _ in range(10):
-        core.append(bytes(480))
-    assert core.queue().depth() == 10
+@pytest.mark.parametrize("compression", ["none", "lz4"])
+def test_memory_follows_the_data(compression):
+    core = in_chunks(compression)
+    held = []
+    for _ in range(140):
+        core.append(bytes(100))
+        batch, _ = core.queue().head()
+        held.append(core.pool.total - core.pool.available())
+        assert held[-1] == batch.writer.held <= max(1024, 2 * batch.writer.raw_size)
+    assert core.queue().depth() == 1
+    assert held[0] == 1024
+    assert [len(chunk) for chunk in batch.buffers] == [1024] * 4 + [2048, 2048, 4096, 4096]
+    deliver(core)
+    assert core.pool.available() == core.pool.total
+
+
+def test_a_record_larger_than_a_chunk_gets_one_of_its_size():
+    core = in_chunks()
+    for _ in range(3):
+        core.append(bytes(5000))
+    [batch] = core.queue().batches
+    assert all(5000 < len(chunk) < 5200 for chunk in batch.buffers)
+    assert len(batch.buffers) == 3
+
+
+def test_a_queue_begins_with_what_its_last_batch_had_while_memory_is_free():
+    core = in_chunks()
+    first = []
+    for taken in (0, 40 * 1024):
+        for _ in range(50):
+            core.append(bytes(100))
+        deliver(core)
+        buffer = core.pool.try_take(taken)
+        core.append(bytes(100))
+        [batch] = core.queue().batches
+        first.append(len(batch.buffers[0]))
+        core.pool.give_back([buffer])
+        deliver(core)
+    assert first == [4096, 1024]
+
+
+def test_few_queues_take_whole_batches_as_soon_as_one_is_not_small():
+    core = Core(batch_size=16 * 1024, linger_ms=1000)
+    for _ in range(400):
+        core.append(bytes(100))
+    assert [[len(chunk) for chunk in batch.buffers] for batch in core.queue().batches] == [
+        [1024, 16 * 1024],
+        [16 * 1024],
+        [16 * 1024],
+    ]
+    for expected in (16 * 1024, 1024):
+        deliver(core)
+        core.append(bytes(100))
+        assert [len(chunk) for chunk in core.queue().batches[0].buffers] == [expected]
+
+
+def test_the_open_batch_goes_on_with_the_chunk_that_it_waited_for():
+    core = in_chunks()
+    core.append(bytes(900))
+    hog = core.pool.try_take(core.pool.available())
+    steps = core.steps(encoded(bytes(900)))
+    ticket = run(steps)
+    assert not ticket.done
+    core.pool.give_back([hog])
+    run(steps, ticket)
+    [batch] = core.queue().batches
+    assert batch.record_count == 2
 
 
 # ---------------------------------------------------------------------------------------------- splitting
@@ -299,7 +389,9 @@ def test_pieces_hold_the_same_records_in_order(compression):
         pieces = core.drain_all()
     assert count == len(pieces) > 1
     assert [record[1:] for piece in pieces for record in records(piece)] == before
-    assert [next(read_batches(bytes(piece.sealed_bytes()))).codec for piece in pieces] == [compression] * count
+    assert [next(read_batches(bytes(piece.sealed_bytes()))).codec for piece in pieces] == [
+        compression
+    ] * count
     for piece in pieces:
         core.acknowledge(piece)
     assert core.pool.available() == core.pool.total

@@ -460,7 +460,7 @@ class Appender:
         size: cython.Py_ssize_t = self._smallest
         wanted: cython.Py_ssize_t = at_hand
         written: cython.Py_ssize_t = 0
-        few: cython.bint = len(queue.active) * whole <= self._total // _PART_OF_FEW
+        few: cython.bint = (len(queue.active) + 1) * whole <= self._total // _PART_OF_FEW
         if few:
             if batch is not None or queue.expected > size:
                 wanted = whole

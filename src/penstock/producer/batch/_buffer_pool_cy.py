@@ -18,7 +18,7 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from penstock._locks import new_lock
 from penstock._ticket import Ticket, TicketKind
@@ -275,7 +275,7 @@ class BufferPool:
         return True
 
     @cython.cfunc
-    def _break_up_locked(self, size: cython.Py_ssize_t) -> object:
+    def _break_up_locked(self, size: cython.Py_ssize_t) -> Any:
         """Break up free chunks until `size` bytes are unused, or none is left."""
         if self._unused >= size:
             return

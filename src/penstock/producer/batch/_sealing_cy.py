@@ -164,9 +164,7 @@ class Sealer:
         limit = self._batch_size
         if batch.is_piece:
             limit = max(batch.writer.max_record_size + HEADER_SIZE, batch.writer.raw_size // 2)
-        self.ratios.reset(
-            batch.queue.topic, self._codec_id, max(1.0, len(wire) / batch.writer.raw_size)
-        )
+        self.ratios.reset(batch.queue.topic, self._codec_id, max(1.0, len(wire) / batch.writer.raw_size))
         pieces: list[Batch] = []
         (sealed,) = read_batches(wire)
         for record in sealed.records():
