@@ -241,7 +241,9 @@ def test_a_thousand_tasks_against_a_full_buffer(made, broker) -> None:
 def test_a_thousand_tasks_and_eight_threads_at_a_full_pool(made, broker) -> None:
     """Whatever they send: memory is granted in the order in which it was asked for, and everybody gets some."""
     with watchable_parts(smallest_chunk=64):
-        producer = made(buffer_memory=2 * BATCH, batch_size=BATCH, max_request_size=BATCH, max_block_ms=600_000)
+        producer = made(
+            buffer_memory=2 * BATCH, batch_size=BATCH, max_request_size=BATCH, max_block_ms=600_000
+        )
     pool = pool_of(producer)
     one_at_a_time = threading.RLock()  # or the order in which threads look would not be that of the pool
     asked: list[Any] = []
