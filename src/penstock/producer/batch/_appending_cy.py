@@ -8,9 +8,9 @@ Rules:
    used: another thread may have opened a batch meanwhile, or let it grow (the double-checked append).
 2. A chunk that was taken ends in a queued batch or goes back to the pool, also after an error.
 3. Memory follows the data: a batch begins in a small chunk and grows by half of what it holds, so that most of the
-   memory in use holds data. It gets more at once for rows that are at hand; while half of the pool is free, also if
-   its queue's last batch had more. Where few queues have batches, the second chunk is a whole batch.size, and it is the
-   first if the last batch was not small.
+   memory in use holds data. It gets more at once for rows that are at hand. While half of the pool is free it doubles,
+   and begins with as much as its queue's last batch had. Where few queues have batches, the second chunk is a whole
+   batch.size, and it is the first if the last batch was not small.
 """
 
 from __future__ import annotations
@@ -322,8 +322,11 @@ class Appender:
         if fresh is not None and fresh.queued_as:
             if fresh.queued_as <= _NEWS:
                 self._wake()
-        elif (why == _ACCEPTED or why == MOVED) and queue.depth() < _NEWS and queue.head()[1]:
-            self._wake()  # the batch became full, or was closed because the sticky partition has changed
+        elif why == _ACCEPTED or why == MOVED:
+            # Perhaps the batch became full, or was closed because the sticky partition has changed.
+            batch: Batch | None = queue.open_batch()
+            if (batch is None or batch.writer.is_full()) and queue.depth() < _NEWS and queue.head()[1]:
+                self._wake()
         return outcome
 
     # ---------------------------------------------------------------------------------------------- rows
@@ -465,11 +468,12 @@ class Appender:
             if batch is not None or queue.expected > size:
                 wanted = whole
         else:
+            plenty: cython.bint = self.pool.available() > self._total // 2
             if batch is not None:
                 written = batch.writer.raw_size
-                wanted = max(wanted, batch.writer.held // 2)
-            if wanted < queue.expected - written and self.pool.available() > self._total // 2:
-                wanted = queue.expected - written
+                wanted = max(wanted, batch.writer.held if plenty else batch.writer.held // 2)
+            if plenty:
+                wanted = max(wanted, queue.expected - written)
             if batch is not None and batch.writer.ratio == 1.0:
                 wanted = min(wanted, batch.writer.limit - written)
         if wanted >= whole:
