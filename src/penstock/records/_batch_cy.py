@@ -280,8 +280,14 @@ class BatchWriter:
         """The segments as far as they are filled."""
         if len(self.segments) == 1:
             return [memoryview(self.segments[0])[: self.at]]
-        used: list = [*self._used, self.at]
-        return [memoryview(segment)[:end] for segment, end in zip(self.segments, used, strict=True) if end]
+        pieces: list = []
+        end: cython.Py_ssize_t
+        at: cython.Py_ssize_t
+        for at in range(len(self.segments)):
+            end = self._used[at] if at < len(self._used) else self.at
+            if end > 0:
+                pieces.append(memoryview(self.segments[at])[:end])
+        return pieces
 
     def seal(
         self,
