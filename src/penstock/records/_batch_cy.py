@@ -81,6 +81,8 @@ if not cython.compiled:
     NO_ROOM = -1  # the batch is full: it must be closed
     NEEDS_SEGMENT = -2  # the batch is not full by its estimate, but its segment is: `grow`
 
+# Most batches have one segment.
+_NONE_USED = cython.declare(list, [])
 # Bytes: what the length field can say, which does not count those before its end. A C variable when compiled.
 _LARGEST = cython.declare(cython.longlong, cython.cast(cython.longlong, 0x7FFFFFFF) + LENGTH_PREFIX_SIZE)
 
@@ -121,7 +123,7 @@ class BatchWriter:
         self.max_timestamp = -1
         self.max_record_size = 0
         self.sealed = False
-        self._used: list[int] = []  # bytes, of the segments before the last
+        self._used: list[int] = _NONE_USED  # bytes, of the segments before the last; replaced, never changed
         # The writer holds the segment in `segments` and never resizes it, so the pointer stays good.
         self.memory = _memory_of(buffer)
         self.at = HEADER_SIZE
@@ -263,7 +265,7 @@ class BatchWriter:
         # Calls first: Ctrl-C comes after calls, and would find half of the rest done.
         memory: cython.p_uchar = _memory_of(buffer)
         size: cython.Py_ssize_t = len(buffer)
-        self._used += [self.at]
+        self._used = [*self._used, self.at]
         self.segments += [buffer]
         self.held += size
         self.memory = memory

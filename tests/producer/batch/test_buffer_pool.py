@@ -75,6 +75,25 @@ def test_other_sizes_are_not_kept():
     assert made == [37, 37]
 
 
+def test_chunks_of_powers_of_two_are_used_again():
+    pool = BufferPool(1000, SIZE, smallest=20)
+    sizes = (20, 40, 80, SIZE)
+    chunks = [take(pool, size) for size in sizes]
+    pool.give_back(chunks)
+    assert all(take(pool, size) is chunk for size, chunk in zip(sizes, chunks, strict=True))
+    assert pool.available() == 1000 - sum(sizes)
+
+
+def test_the_largest_free_chunks_are_broken_up_first():
+    pool = BufferPool(2 * SIZE, SIZE, smallest=25)
+    small = take(pool, 25)
+    pool.give_back([small, take(pool)])
+    assert len(take(pool, 50)) == 50
+    assert take(pool, 50) is not None
+    assert take(pool, 25) is small
+    assert pool.available() == 2 * SIZE - 125
+
+
 def test_free_buffers_are_broken_up_for_other_sizes():
     pool = BufferPool(3 * SIZE, SIZE)
     pool.give_back([take(pool) for _ in range(3)])
@@ -370,14 +389,14 @@ def test_a_closed_pool_refuses(method):
 @pytest.mark.slow
 def test_many_threads_lose_nothing():
     """Requirement 36."""
-    pool = BufferPool(10 * SIZE, SIZE)
+    pool = BufferPool(10 * SIZE, SIZE, smallest=25)
     problems: list[BaseException] = []
 
     def work(seed: int) -> None:
         rng = random.Random(seed)
         try:
             for _ in range(300):
-                size = SIZE if rng.random() < 0.6 else rng.randint(1, 10 * SIZE)
+                size = rng.choice((25, 50, SIZE)) if rng.random() < 0.6 else rng.randint(1, 10 * SIZE)
                 ticket = pool.take(size)
                 if rng.random() < 0.2:
                     pool.withdraw(ticket)
