@@ -10,7 +10,7 @@ SEEDS: dict[str, int] = {
     "sequence-not-rewound": 1003,
     "batch-freed-in-flight": 1024,
     "callback-called-twice": 1000,
-    "muting-forgotten": 1019,
+    "muting-forgotten": 1038,
     "epoch-renumbers-too-much": 1006,
     "too-many-numbered": 1074,
     "end-sent-too-early": 1003,
