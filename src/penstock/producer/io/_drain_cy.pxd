@@ -34,6 +34,7 @@ cdef class LeaderCache:
     cdef dict leaderless
 
     cdef LedQueue _find(self, PartitionQueue queue)
+    cpdef drop_idle(self)
 
 cdef class Drainer:
     cdef RecordAccumulator _accumulator

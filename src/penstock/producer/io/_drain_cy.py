@@ -199,6 +199,16 @@ class LeaderCache:
         queue.led = led
         return led
 
+    def drop_idle(self) -> Any:
+        """Drop the brokers that have no batches any more."""
+        broker: LeadingBroker
+        busy: list = []
+        for broker in self.busy:
+            broker.is_listed = len(broker.heads) > 0
+            if broker.is_listed:
+                busy.append(broker)
+        self.busy = busy
+
     def leaderless_topics(self) -> set[str]:
         """The topics of batches without leader."""
         for topic in [
@@ -342,19 +352,18 @@ class Drainer:
         leaders: LeaderCache = self._leaders
         check: ReadyCheck = self._check
         broker: LeadingBroker
-        busy: list = []
+        idle: cython.bint = False
         for broker in leaders.busy:
             if not broker.heads:
-                broker.is_listed = False
+                idle = True
                 continue
-            busy.append(broker)
             if all_again or (broker.due <= now and not broker.is_ready):
                 self._look_again(broker, now)
             if broker.is_ready:
                 check.nodes.append(broker.node)
             self._note_due(broker, now)
-        if len(busy) < len(leaders.busy):
-            leaders.busy = busy
+        if idle:
+            leaders.drop_idle()
 
     def _look_again(self, broker: LeadingBroker, now: cython.double) -> Any:
         """Find out whether a broker has something ready; if not, from when on."""
