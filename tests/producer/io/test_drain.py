@@ -286,6 +286,19 @@ def test_a_request_takes_the_first_batch_of_every_partition():
     assert core.queue(2).depth() == 1
 
 
+def test_a_request_has_its_batches_topic_by_topic():
+    """As its answer has them: then each answer is found without a search."""
+    core = Core([1] * 3)
+    core.snapshot = cluster([1] * 3, more={"a": [1] * 3})
+    core.ready()
+    for partition in range(3):
+        for topic in (TOPIC, "a"):
+            core.append(b"v", partition, topic=topic)
+    drained = core.drain()
+    assert [batch.queue.topic for batch in drained] == [TOPIC] * 3 + ["a"] * 3
+    assert partitions(drained) == [0, 1, 2] * 2
+
+
 def test_drained_batches_are_sealed_and_stamped():
     core = Core()
     core.snapshot = cluster(epoch=7)

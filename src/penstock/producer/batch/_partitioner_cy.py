@@ -423,8 +423,8 @@ class LoadWatch:
         state: TopicState | None
         for topic, turns in list(self._changed.items()):
             state = topics.get(topic)
-            if state is None or state.sticky_partition < 0:  # no record had no key
-                del self._changed[topic]
+            if state is None or state.sticky_partition < 0 or len(state.queues) < 2:
+                del self._changed[topic]  # no record had no key, or there is no choice
                 continue
             left: cython.Py_ssize_t = len(state.queues) // _QUEUES_A_TURN if turns < 0 else turns - 1
             if left > 0:

@@ -209,8 +209,11 @@ class SenderMetrics:
         if sums.topic is not None:
             self._record_topic(sums.topic, sums, now)
             return
-        for name in dict.fromkeys([batch.queue.topic for batch in batches]):
-            of_topic = [batch for batch in batches if batch.queue.topic == name]
+        by_topic: dict = {}  # type: ignore[type-arg]
+        batch: Batch
+        for batch in batches:
+            by_topic.setdefault(batch.queue.topic, []).append(batch)
+        for name, of_topic in by_topic.items():
             self._record_topic(name, RequestSums(of_topic), now)
 
     def _note_left(self, batches: list, now: cython.double) -> None:  # type: ignore[type-arg]
