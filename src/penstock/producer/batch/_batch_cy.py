@@ -285,7 +285,7 @@ class Batch:
         value_size: cython.Py_ssize_t = -1 if value is None else len(value)
         delivery = new_delivery(self.result, index, timestamp, key_size, value_size)
         if on_delivery is not None:
-            self.result.callbacks.append((delivery, on_delivery))
+            self.result.add_callback(delivery, on_delivery)
         return delivery
 
     def append_rows(

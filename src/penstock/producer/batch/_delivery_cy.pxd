@@ -11,11 +11,12 @@ cdef class BatchResult:
     cdef public bint settled
     cdef public bint done
     cdef public object pieces
-    cdef public list callbacks
+    cdef list _callbacks
     cdef object _followers       # made for the first who asks for them
     cdef public object unseen
     cdef public object expendable
 
+    cpdef add_callback(self, delivery, on_delivery)
     cpdef tuple resolve(self, Py_ssize_t index)
     cpdef error_of(self, Py_ssize_t index)
     cpdef metadata_of(self, Py_ssize_t index, long long timestamp, key_size, value_size)

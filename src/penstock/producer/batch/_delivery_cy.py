@@ -47,8 +47,6 @@ else:
 log = logging.getLogger("penstock.producer")
 
 NO_ERRORS: Mapping[int, KafkaError] = {}
-# The callbacks of every result that has called its own. Nobody may append to it.
-NOBODY: list[Any] = []
 
 # By another name, so that Cython looks at what users give instead of converting it.
 Seconds = float
@@ -85,13 +83,33 @@ class BatchResult:
         self.settled = False  # values are set; callbacks may still be running
         self.done = False
         self.pieces: Sequence[tuple[int, Any]] = ()  # (first index, result), in order, after a split
-        # (delivery, on_delivery): appended under the partition lock while the batch is open, then the I/O thread's.
-        self.callbacks: list[tuple[Any, Callable[[RecordMetadata, KafkaError | None], None]]] = []
+        self._callbacks: list[tuple[Any, Any]] | None = None  # see `callbacks`
         if cython.compiled:
             self._followers: Any = None  # see `followers`
         # (first index, count) of rows that may be left out if the broker refuses them; set as `callbacks` are.
         self.expendable: list[tuple[int, int]] | None = None
         self.unseen: Any = None  # an UnseenRecords, once the batch has failed
+
+    @property
+    def callbacks(self) -> list[tuple[Any, Callable[[RecordMetadata, KafkaError | None], None]]]:
+        """(delivery, on_delivery): appended under the partition lock while the batch is open, then the I/O thread's.
+
+        Most batches have none, and a list for each would be one more thing that the garbage collector goes through.
+        """
+        if self._callbacks is None:
+            self._callbacks = []
+        return self._callbacks
+
+    @callbacks.setter
+    def callbacks(self, callbacks: list[Any] | None) -> None:
+        self._callbacks = callbacks
+
+    def add_callback(self, delivery: Any, on_delivery: Any) -> None:
+        """The same as an append to `callbacks`, for compiled code."""
+        if self._callbacks is None:
+            self._callbacks = [(delivery, on_delivery)]
+        else:
+            self._callbacks.append((delivery, on_delivery))
 
     @property
     def followers(self) -> Followers:
@@ -220,7 +238,7 @@ class BatchResult:
         if self.error is not None and count:
             self.unseen = UnseenRecords(self.topic, count, self.error, self.record_errors)
         self.settled = True
-        callbacks, self.callbacks = self.callbacks, NOBODY
+        callbacks, self._callbacks = self._callbacks, None
         if callbacks:
             call_callbacks(self, callbacks)
         self.done = True
@@ -234,13 +252,13 @@ class BatchResult:
 
         Compiled code only: there no other thread runs between the look at who waits and the end.
         """
-        if not cython.compiled or self.settled or self.callbacks or len(self.pieces):
+        if not cython.compiled or self.settled or self._callbacks or len(self.pieces):
             return False
         if self._followers is not None:
             return False
         self.base_offset = base_offset
         self.log_append_time_ms = log_append_time_ms
-        self.callbacks = NOBODY
+        self._callbacks = None
         self.settled = True
         self.done = True
         return True
@@ -248,10 +266,10 @@ class BatchResult:
     def forward(self, pieces: Sequence[tuple[int, BatchResult]]) -> None:
         """Let the results of a split's pieces answer from now on. I/O thread only, before the pieces are sent."""
         self.pieces = list(pieces)
-        callbacks, self.callbacks = self.callbacks, NOBODY
-        for delivery, callback in callbacks:
+        callbacks, self._callbacks = self._callbacks, None
+        for delivery, callback in callbacks or ():
             # A Delivery counts from the batch it was made for, which this one may itself be a piece of.
-            delivery._answered_by().callbacks.append((delivery, callback))
+            delivery._answered_by().add_callback(delivery, callback)
         if self._followers is not None:
             self._followers.release()
 

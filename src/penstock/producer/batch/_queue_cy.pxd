@@ -90,5 +90,3 @@ cdef class PartitionQueue:
     cpdef bint take(self, Batch batch) except -1
     cdef bint _take_locked(self, Batch batch) except -1
     cpdef unmute(self)
-
-cpdef list in_order(set active)

@@ -12,7 +12,6 @@ runs. A finalizer or a signal handler that sends meanwhile does not wait for it,
 from __future__ import annotations
 
 from collections.abc import Callable
-from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 from penstock._locks import OwnedLock, inside
@@ -55,9 +54,6 @@ _NOT_ADMITTED = "the transaction ended, by commit, abort or error, while the rec
 _NO_BUDGET = cython.declare(cython.Py_ssize_t, 0x7FFFFFFF)
 # The first batch of a queue gives it an oldest one, and the second one makes that ready.
 _NEWS = cython.declare(cython.Py_ssize_t, 2)
-# For so many queues at most, an insertion sort is faster than a sort that computes keys and compares tuples.
-_FEW = cython.declare(cython.Py_ssize_t, 24)
-_BY_PLACE = attrgetter("place")
 
 
 def is_compiled() -> bool:
@@ -572,7 +568,8 @@ class PartitionQueue:
             self.news.append(self)
 
     def _pop_locked(self) -> Batch:
-        batch: Batch = self.batches.pop(0)
+        batch: Batch = self.batches[0]
+        del self.batches[0]
         if batch is self._open:
             self._shut_locked(False)
         if not self.batches:
@@ -581,36 +578,3 @@ class PartitionQueue:
 
     def __repr__(self) -> str:
         return f"<PartitionQueue {self.topic}-{self.partition}: {len(self.batches)} batches>"
-
-
-def in_order(active: set) -> list:  # type: ignore[type-arg]
-    """These queues, by topic and partition. Other threads may add to the set meanwhile: its copy is atomic."""
-    queues: list = []
-    if cython.compiled:
-        for each in active:  # in C, with the interpreter lock held: no other thread adds to it meanwhile
-            queues.append(each)  # noqa: PERF402 - that takes twice as long for one queue
-    else:
-        queues = list(active)
-    count: cython.Py_ssize_t = len(queues)
-    if not cython.compiled or count > _FEW:
-        queues.sort(key=_BY_PLACE)
-        return queues
-    queue: PartitionQueue
-    at: cython.Py_ssize_t
-    place: cython.Py_ssize_t
-    for at in range(1, count):
-        queue = queues[at]
-        place = at
-        while place > 0 and _comes_before(queue, queues[place - 1]):
-            queues[place] = queues[place - 1]
-            place -= 1
-        queues[place] = queue
-    return queues
-
-
-@cython.cfunc
-def _comes_before(queue: PartitionQueue, other: PartitionQueue) -> cython.bint:
-    # Queues of one topic nearly always have the same string object.
-    if queue.topic is other.topic or queue.topic == other.topic:
-        return queue.partition < other.partition
-    return queue.topic < other.topic

@@ -65,7 +65,7 @@ cdef class Drainer:
     cdef _look_again(self, LeadingBroker broker, double now)
     cdef _note_due(self, LeadingBroker broker, double now)
     cdef list _take_batches(self, LeadingBroker broker, double now, bint plain)
+    cdef bint _may_leave(self, PartitionQueue queue, Batch batch) except -1
     cdef bint _seal(self, LedQueue led, Batch batch, double now, bint plain) except -1
     cdef int _why(self, Batch batch, bint full, double now) noexcept
-    cdef _on_gate_error(self, batch, error)
     cdef _fail_unsealed(self, batch, error)

@@ -6,15 +6,8 @@ not backing off and its partition is not muted. If a broker has one ready batch,
 of each of its other partitions, in rotation, up to max.request.size. What such a request leaves behind for want of room
 goes with the next one.
 
-A turn costs what has changed, not what exists:
-
-1. A queue adds itself to the news when its oldest batch may leave earlier than before, or is another one. In each turn
-   the I/O thread takes the news, and lists each queue at its leader, or as leaderless.
-2. Each broker lists its queues that have batches in the order in which they are served: a queue that was served goes to
-   the end. Queues that a drain passes over stay: those that are muted, that back off, or that the gate holds back.
-3. Each broker knows from when on one of its queues may be ready (`due`). That may be too early, never too late. Its
-   queues are looked at when that time has come, and otherwise only in the drain.
-4. When the cluster has changed, all queues with batches are listed anew.
+A turn costs what has changed, not what exists: a queue that may have become ready reports itself, and is listed at its
+leader until it is empty. docs/design.md has the rules, in "Ready queues".
 
 I/O thread only: no other thread takes the batch at the head of a queue.
 """
@@ -40,14 +33,8 @@ except ModuleNotFoundError:
 
 if cython.compiled:
     from cython.cimports.penstock.producer.batch._accumulator_cy import RecordAccumulator
-    from cython.cimports.penstock.producer.batch._batch_cy import (
-        ALONG,
-        FULL,
-        LINGER,
-        TRANSACTION_END,
-        Batch,
-        BatchIdentity,
-    )
+    from cython.cimports.penstock.producer.batch._batch_cy import ALONG, FULL, LINGER, TRANSACTION_END
+    from cython.cimports.penstock.producer.batch._batch_cy import Batch, BatchIdentity
     from cython.cimports.penstock.producer.batch._partitioner_cy import LoadWatch
     from cython.cimports.penstock.producer.batch._queue_cy import PartitionQueue
     from cython.cimports.penstock.producer.guarantee._sequences_cy import Numbering
@@ -85,9 +72,8 @@ class ReadyCheck:
 
     Attributes:
         nodes: brokers that have at least one batch ready.
-        next_delay: seconds until the next batch becomes ready, of those that are not; `drain` lowers it. Batches of a
-            broker with a ready one may not count: they leave with that one, or the gate holds them back, and then an
-            event ends the wait. Batches that back off count in any case.
+        next_delay: seconds until another one becomes ready; `drain` lowers it. What leaves with a ready one, or waits
+            for an event, need not count.
         leaderless_topics: topics with batches for partitions whose leader is not known.
     """
 
@@ -136,7 +122,7 @@ class LedQueue:
         self,
         generation: cython.longlong,
         queue: PartitionQueue,
-        broker: LeadingBroker,
+        broker: Any,
         epoch: cython.int,
         topic_id: bytes,
     ) -> None:
@@ -159,7 +145,6 @@ class LeaderCache:
         former: the one before; it is not used any more.
 
     Attributes:
-        generation: its number.
         brokers: the leaders, by node id.
         busy: those that have batches.
         leaderless: queues without leader that have batches, by topic.
@@ -211,10 +196,9 @@ class LeaderCache:
 
     def leaderless_topics(self) -> set[str]:
         """The topics of batches without leader."""
-        for topic in [
-            topic for topic, queues in self.leaderless.items() if all(map(PartitionQueue.is_empty, queues))
-        ]:
-            del self.leaderless[topic]
+        for topic, queues in list(self.leaderless.items()):
+            if all(map(PartitionQueue.is_empty, queues)):
+                del self.leaderless[topic]
         return set(self.leaderless)
 
 
@@ -251,8 +235,6 @@ class Drainer:
         self._hurry = ALONG  # why batches need not wait for more records; ALONG: they must wait
         self.unsealed: list[Batch] = []
         self.gate_failed = False
-
-    # ---- which brokers have something ready
 
     def ready(self, snapshot: ClusterSnapshot, now: cython.double) -> ReadyCheck:
         """Find out which brokers have something to be sent."""
@@ -395,9 +377,8 @@ class Drainer:
     def can_wait(self, node_id: Any) -> cython.bint:
         """Whether what a broker would be sent now should wait for the answers that it owes: many batches, all small.
 
-        Only while memory is short: then the brokers are the bottleneck, and a request more would not make them faster.
-        Its batches would take most of their time, and the more often they are sent, the smaller they get. What waits is
-        sent with the next answer, or with the first batch that is full.
+        Only while memory is short: then the brokers are the bottleneck. The more often these batches leave, the smaller
+        they are, and it is their number that takes time.
         """
         broker: LeadingBroker | None = self._leaders.brokers.get(node_id)
         if broker is None or broker.is_urgent or len(broker.heads) < _MANY:
@@ -441,16 +422,7 @@ class Drainer:
         return node_id in self._left_behind
 
     def _take_batches(self, broker: LeadingBroker, now: cython.double, plain: cython.bint) -> list:  # type: ignore[type-arg]
-        """Take and seal the batches for one request to a broker.
-
-        Args:
-            broker: the leader.
-            now: the time.
-            plain: whether they are sealed without the codec.
-        """
-        numbering: Any = self.gate.numbering
-        # Nearly always it is a Numbering, whose methods compiled code calls without the interpreter.
-        numbers: Numbering | None = numbering if isinstance(numbering, Numbering) else None
+        """Take and seal the batches for one request to a broker; `plain`: without the codec."""
         taken: list = []
         kept: list = []  # queues that still have batches
         size: cython.Py_ssize_t = 0
@@ -487,19 +459,10 @@ class Drainer:
                 more = rest = True
                 kept = heads[at:] + kept  # the next request begins with it
                 break
-            try:
-                if not (
-                    numbering.may_drain(queue, batch) if numbers is None else numbers.may_drain(queue, batch)
-                ):
-                    held_back = True
-                    kept.append(led)
-                    continue  # only its partition has to wait
-            except Exception as error:  # noqa: BLE001 - it is logged
-                # It stays in its queue. Batches that were taken before are in no queue: an error here would lose them.
-                self._on_gate_error(batch, error)
+            if not self._may_leave(queue, batch):
                 held_back = True
                 kept.append(led)
-                continue
+                continue  # only its partition has to wait
             queue.take(batch)
             if queue.topic is not topic:
                 topic = queue.topic
@@ -525,6 +488,20 @@ class Drainer:
         if more:
             self._left_behind.add(broker.node.id)
         return taken if runs < 2 else _by_topic(taken)
+
+    def _may_leave(self, queue: PartitionQueue, batch: Batch) -> cython.bint:
+        """Whether the gate lets a batch go."""
+        numbering: Any = self.gate.numbering
+        try:
+            # Nearly always it is a Numbering, whose methods compiled code calls without the interpreter.
+            if isinstance(numbering, Numbering):
+                return cython.cast(Numbering, numbering).may_drain(queue, batch)
+            return bool(numbering.may_drain(queue, batch))
+        except Exception as error:  # noqa: BLE001 - it is logged
+            # It stays in its queue. Batches that were taken before are in no queue: an error here would lose them.
+            _tell("the gate could not say whether a batch of %s may be sent", batch, error)
+            self.gate_failed = True
+            return False
 
     def _seal(self, led: LedQueue, batch: Batch, now: cython.double, plain: cython.bint) -> cython.bint:
         """Number and seal a batch that was taken; False if that failed, and the batch with it."""
@@ -577,11 +554,6 @@ class Drainer:
         return found
 
     # ---- what goes wrong
-
-    def _on_gate_error(self, batch: Any, error: Any) -> None:
-        """The gate could not say whether a batch may be sent: it stays in its queue."""
-        _tell("the gate could not say whether a batch of %s may be sent", batch, error)
-        self.gate_failed = True
 
     def _fail_unsealed(self, batch: Any, error: Any) -> None:
         """A batch that was taken could not be sealed: only this batch fails."""

@@ -470,19 +470,10 @@ def _in_order(batches: list, answers: list) -> cython.bint:  # type: ignore[type
 
 
 @cython.cfunc
-def _note_written(
-    written: list,
-    answers: list,
-    numbering: Any,
-    batches: list,
-    failed: list,
-) -> list:
+def _note_written(written: list, answers: list, numbering: Any, batches: list, failed: list) -> list:
     """Tell the numbering which batches were written. Returns the answers to those that are done.
 
     Args:
-        written: those.
-        answers: the answer to each.
-        numbering: the gate's.
         batches: gets the batches that are done.
         failed: gets (batch, error) where that failed.
     """
@@ -511,13 +502,7 @@ def _note_written(
 
 @cython.cfunc
 def _settle_written(batches: list, answers: list, metrics: SenderMetrics) -> Any:
-    """Settle the results of batches that were written. Event loops are woken at the end, once for all of them.
-
-    Args:
-        batches: those.
-        answers: the answer to each.
-        metrics: counts the time of callbacks.
-    """
+    """Settle the results of batches that were written. Event loops are woken at the end, once for all of them."""
     begun: cython.double = -1.0  # when the first callback was called
     now: cython.double
     batch: Batch
@@ -534,9 +519,7 @@ def _settle_written(batches: list, answers: list, metrics: SenderMetrics) -> Any
                 if begun < 0:
                     begun = metrics.enter(CALLBACKS)
                 # The callback of a single record wakes at most one loop, and once.
-                told = (
-                    result.is_followed or len(result.callbacks) > 1 or (result.callbacks and len(batches) > 1)
-                )
+                told = result.is_followed or len(result.callbacks) > (len(batches) == 1)
                 if told and holder is None and result.owner is not None:
                     holder = result.owner
                     holder.hold()
