@@ -197,7 +197,7 @@ class LeaderCache:
     def leaderless_topics(self) -> set[str]:
         """The topics of batches without leader."""
         for topic, queues in list(self.leaderless.items()):
-            if all(map(PartitionQueue.is_empty, queues)):
+            if not any(map(PartitionQueue.depth, queues)):
                 del self.leaderless[topic]
         return set(self.leaderless)
 
