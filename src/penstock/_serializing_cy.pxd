@@ -1,6 +1,7 @@
 # C layout of what turns keys and values into bytes, so that the send path calls it without the interpreter.
 
 cdef Py_ssize_t headers_bound(headers) except? -2
+cdef copy_of(data)
 cdef list pairs_of(dict headers)
 cdef freeze_headers(headers)
 

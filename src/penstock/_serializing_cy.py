@@ -19,6 +19,9 @@ try:
 except ModuleNotFoundError:
     from penstock import _cython as cython  # type: ignore[no-redef]
 
+if cython.compiled:
+    from cython.cimports.cpython.bytes import PyBytes_FromObject
+
 TopicName = str  # With this name, compiled code does not check the type: it may be a subclass.
 
 # What serializes values of these types, in the order in which they are looked at.
@@ -58,6 +61,17 @@ def headers_bound(headers: Any) -> cython.Py_ssize_t:
             value: bytes = two[1]
             size += len(value)
     return size
+
+
+@cython.cfunc
+def copy_of(data: Any) -> Any:
+    """The bytes of a bytearray or memoryview; everything else as it is, and so what cannot be read."""
+    if type(data) is not bytearray and type(data) is not memoryview:
+        return data
+    try:
+        return PyBytes_FromObject(data) if cython.compiled else bytes(data)  # the class is slow to call
+    except (BufferError, ValueError):
+        return data  # a memoryview that was released: the serializer says so
 
 
 @cython.cfunc

@@ -64,11 +64,17 @@ def test_headers_and_timestamps_take_the_fast_path(headers):
     assert (record.timestamp, tuple(record.headers)) == (17, as_headers(headers))
 
 
+def released() -> memoryview:
+    view = memoryview(b"v")
+    view.release()
+    return view
+
+
 UNUSUAL: list[tuple[str, tuple[Any, ...]]] = [
     # topic, value, key, headers, partition, timestamp, on_delivery
     ("unknown topic", ("other", b"v", None, None, 0, None, None)),
     ("text value", (TOPIC, "v", None, None, 0, None, None)),
-    ("bytearray value", (TOPIC, bytearray(b"v"), None, None, 0, None, None)),
+    ("view that was released", (TOPIC, released(), None, None, 0, None, None)),
     ("text key", (TOPIC, b"v", "k", None, 0, None, None)),
     ("header of a mapping of another type", (TOPIC, b"v", None, {"h": "1"}, 0, None, None)),
     ("header that is no pair", (TOPIC, b"v", None, [("h", b"1", b"2")], 0, None, None)),

@@ -221,6 +221,10 @@ def test_buffers_are_copied_when_they_are_sent(buffer):
     rig.send("t", buffer, buffer)
     if isinstance(buffer, bytearray):
         buffer[:] = b"xx"
+    else:
+        buffer.release()
+        with pytest.raises(SerializationError, match="released"):
+            rig.send("t", buffer)
     (batch,) = rig.read(rig.await_request())
     assert (batch.records[0].key, batch.records[0].value) == (b"ab", b"ab")
 

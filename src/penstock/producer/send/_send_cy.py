@@ -22,13 +22,13 @@ except ModuleNotFoundError:
 
 # In this order, so that type checkers see the classes: to them the second branch is of an unknown type.
 if not cython.compiled:
-    from penstock._serializing_cy import headers_bound, pairs_of
+    from penstock._serializing_cy import copy_of, headers_bound, pairs_of
     from penstock.producer.batch._delivery_cy import Delivery
     from penstock.producer.batch._partitioner_cy import TopicState, place_by_key
     from penstock.producer.batch._queue_cy import PartitionQueue
     from penstock.producer.send._path_cy import OVERHEAD, SendCall, SendPath, wall_clock
 else:
-    from cython.cimports.penstock._serializing_cy import headers_bound, pairs_of  # type: ignore[no-redef]
+    from cython.cimports.penstock._serializing_cy import copy_of, headers_bound, pairs_of  # type: ignore[no-redef]
     from cython.cimports.penstock.producer.batch._delivery_cy import Delivery  # type: ignore[no-redef]
     from cython.cimports.penstock.producer.batch._partitioner_cy import TopicState, place_by_key  # type: ignore[no-redef]
     from cython.cimports.penstock.producer.batch._queue_cy import PartitionQueue  # type: ignore[no-redef]
@@ -133,11 +133,11 @@ class FastPath:
         size: cython.Py_ssize_t = OVERHEAD
         if value is not None:
             if type(value) is not bytes:
-                return None
+                return self._try_copies(topic, value, key, headers, partition, timestamp_ms, on_delivery)
             size += len(value)
         if key is not None:
             if type(key) is not bytes:
-                return None
+                return self._try_copies(topic, value, key, headers, partition, timestamp_ms, on_delivery)
             size += len(key)
         if headers is not None:
             if type(headers) is dict:
@@ -195,6 +195,24 @@ class FastPath:
                 return None
         state.used = True
         return delivery
+
+    @cython.cfunc
+    def _try_copies(
+        self,
+        topic: Any,
+        value: Any,
+        key: Any,
+        headers: Any,
+        partition: Any,
+        timestamp_ms: Any,
+        on_delivery: Any,
+    ) -> Delivery | None:
+        """The same with a copy of a key or value that is another buffer than bytes."""
+        value, key = copy_of(value), copy_of(key)
+        for part in (value, key):
+            if part is not None and type(part) is not bytes:
+                return None
+        return self.try_send(topic, value, key, headers, partition, timestamp_ms, on_delivery)
 
     def led_to_by(self, context: Callable[[Any], Any] | None, acknowledge: OnDelivery | None) -> FastPath:
         """Make a path that adds something and then calls this one. A producer that adds nothing pays nothing for it.
