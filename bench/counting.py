@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping
 
 from bench.asking import TIMEOUT_SECONDS, ask
 from bench.model import BenchError
+from penstock import Producer
 from penstock.protocol.messages import CREATE_TOPICS, LIST_OFFSETS
 from penstock.protocol.schema import INT16, INT32, STRING, ApiSchema, Array, array_of_structs, field, struct
 
@@ -54,6 +55,13 @@ def create_topic(server: str, name: str, partitions: int, config: Mapping[str, o
         if one["error_code"] != 0:
             raise BenchError(f"no topic {name}: error {one['error_code']}, {one['error_message']}")
     await_leaders(server, name, partitions)
+
+
+def write_everywhere(server: str, name: str, partitions: int) -> None:
+    """Write a record to each partition: with the first one a broker makes files, which takes longer than a run."""
+    with Producer(bootstrap_servers=server) as producer:
+        for number in range(partitions):
+            producer.send(name, b"", partition=number)
 
 
 def await_leaders(server: str, name: str, partitions: int) -> None:

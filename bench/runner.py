@@ -29,7 +29,7 @@ from bench.budget import (
     group_seconds,
     minutes,
 )
-from bench.counting import count_records, create_topic, delete_topics
+from bench.counting import count_records, create_topic, delete_topics, write_everywhere
 from bench.fake_brokers import FakeBrokers
 from bench.machine import OthersWatch
 from bench.model import BenchError, Case, Contender, Job, Results, Run
@@ -87,6 +87,8 @@ class GroupRunner:
             self._cluster.create_topic(topic, case.partitions, config=TOPIC_CONFIG)
         else:
             create_topic(address(self._cluster), topic, case.partitions, TOPIC_CONFIG)
+            if case.group == "scale":
+                write_everywhere(address(self._cluster), topic, case.partitions)
         payloads = folder / f"{case.name}.txt"
         payloads.write_bytes(b"\n".join(make_values(case.values, case.record_size)))
         return Job(case, self._cluster, topic, payloads, 1, fake=fake)
