@@ -34,8 +34,8 @@ _CONSOLE_CONSUMER = "org.apache.kafka.tools.consumer.ConsoleConsumer"
 _DUMP = "org.apache.kafka.tools.DumpLogSegments"
 _IDLE_MS = 90_000  # a new broker that is busy takes its time for the first group
 _READ_SECONDS = 60.0
-# Tests write records of years ago, which a broker would delete as soon as it looks.
-_KEEP_ALL = {"log.retention.ms": -1}
+# Tests write old records, which a broker would delete as soon as it looks.
+_KEEP_ALL = {"retention.ms": -1}
 
 
 class MakeTopic(Protocol):
@@ -108,7 +108,7 @@ class DumpLog(Protocol):
 @pytest.fixture(scope="session")
 def dev_cluster() -> Iterator[DevCluster]:
     """One broker for the whole run. Tests that stop, kill or pause brokers start a cluster of their own."""
-    with DevCluster(properties=_KEEP_ALL) as cluster:
+    with DevCluster() as cluster:
         yield cluster
 
 
@@ -119,7 +119,7 @@ def topic(dev_cluster: DevCluster) -> MakeTopic:
     def make_topic(partitions: int = 1, **config: object) -> str:
         name = f"t-{uuid.uuid4().hex[:12]}"
         dotted = {key.replace("_", "."): value for key, value in config.items()}
-        dev_cluster.create_topic(name, partitions, config=dotted)
+        dev_cluster.create_topic(name, partitions, config=_KEEP_ALL | dotted)
         return name
 
     return make_topic

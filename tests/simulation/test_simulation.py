@@ -45,7 +45,7 @@ def test_seeds_hold(chunk):
 @pytest.mark.parametrize("chunk", range(2))
 def test_seeds_hold_where_brokers_want_to_know_who_is_there(chunk):
     renewals = refusals = 0
-    for seed in range(FIRST + chunk * 20, FIRST + chunk * 20 + 20):
+    for seed in range(FIRST + chunk * 30, FIRST + chunk * 30 + 30):
         report = simulate(seed, guarded=True)
         assert not report.problems, f"python -m simulation --guarded --seed {seed}: {report.problems[0]}"
         assert report.records >= RECORDS_WANTED

@@ -112,10 +112,7 @@ def is_compiled() -> bool:
 @cython.no_gc
 @cython.cclass
 class PartitionBatch:
-    """One sealed batch, or a message set, and where it goes; `topic_id` is 16 zero bytes while it is not known.
-
-    The records of a batch may be a list of pieces, the first of which has its header.
-    """
+    """One sealed batch (or a list of its pieces) or message set, and its place; `topic_id` is zeros while unknown."""
 
     def __init__(self, topic: str, topic_id: bytes, partition: cython.int, records: Any) -> None:
         self.topic = topic
@@ -268,10 +265,7 @@ class ProduceRequest:
                 at = put_big_endian(piece, at, index, 4)
                 at = put_uvarint(piece, at, cython.cast(cython.Py_ssize_t, batch[1]) + 1)
                 buffers.append(PyBytes_FromStringAndSize(cython.cast(cython.p_char, piece), at))
-                if isinstance(batch[0], list):
-                    buffers += batch[0]
-                else:
-                    buffers.append(batch[0])
+                buffers += batch[0] if isinstance(batch[0], list) else (batch[0],)
                 at = put_uvarint(piece, 0, 0)  # no tagged fields in the partition
             at = put_uvarint(piece, at, 0)  # nor in the topic
         at = put_uvarint(piece, at, 0)  # nor in the request

@@ -253,7 +253,7 @@ class Drainer:
         self._check = ReadyCheck()
         if self._leaders.snapshot is not snapshot:
             self._list_anew(snapshot, now)
-        if not accumulator._active:
+        if not accumulator.has_undrained():
             self.next_expiry = _FOREVER
         self._list(accumulator.take_news(), now)
         self._find_ready(had_to_wait != (self._hurry == ALONG), now)
