@@ -213,7 +213,7 @@ class BatchWriter:
                 body += 1
             else:
                 encoded = _encode_headers(headers)
-                body += size_of_varint(len(headers)) + _headers_size(encoded)
+                body += size_of_varint(len(encoded)) + _headers_size(encoded)
             size = size_of_varint(body) + body
         else:
             record = encode_record(

@@ -519,6 +519,50 @@ def test_what_lingers_goes_along_although_the_gate_holds_back_what_is_ready():
     assert partitions(core.drain()) == [1]
 
 
+def test_what_lingers_waits_although_the_gate_holds_back_another_that_lingers():
+    gate = CountingGate()
+    core = Core([1, 1, 1], gate=gate, linger_ms=1000)
+    core.append(b"v", 0)
+    core.append(FULL, 1)
+    gate.held = {0}
+    assert partitions(core.drain()) == [1]
+    core.append(b"v", 2)
+    assert core.ready_ids() == []
+    core.now = START + 1
+    assert core.ready_ids() == [1]
+
+
+@pytest.mark.parametrize("how", ["expired", "unsent"])
+@pytest.mark.parametrize("another_first", [True, False])
+def test_a_broker_whose_batches_left_otherwise_is_not_ready(how, another_first):
+    core = Core([1, 1], linger_ms=100, delivery_timeout_ms=1000)
+    core.append(FULL, 0)
+    assert core.ready_ids() == [1]
+    core.now = START + 1
+    if another_first:
+        core.append(b"v", 1)
+    if how == "expired":
+        assert len(core.drainer.take_expired(core.now)) == 1
+    else:
+        assert core.queue(0).take_some(lambda _: True)
+    if not another_first:
+        core.append(b"v", 1)
+    assert core.ready_ids() == []
+    core.now += 0.1
+    assert core.ready_ids() == [1]
+
+
+def test_queues_that_an_error_has_forgotten_are_listed_anew():
+    core = Core([1, 2])
+    core.ready()
+    core.append(FULL, 0)
+    core.append(FULL, 1)
+    assert len(core.accumulator.take_news()) == 2  # as a turn does, before an error ends it
+    assert core.ready_ids() == []
+    core.drainer.forget_leaders()
+    assert core.ready_ids() == [1, 2]
+
+
 # ---------------------------------------------------------------------------------------------- failures
 
 

@@ -367,6 +367,25 @@ def test_a_partitioner_is_told_of_new_batches_and_asked_again():
     assert partitioner.new_batches == [0, 1, 2]  # an explicit partition is none of its business
 
 
+def test_a_partitioner_is_not_told_of_a_batch_that_waits_for_memory():
+    partitioner = OnNewBatch()
+    rig = Rig(partitioner=partitioner, linger_ms=1000)
+    rig.know("t", 3)
+    rig.send("t", b"x")
+    assert partitioner.new_batches == [0]
+    taken = []
+    while (chunk := rig.parts.accumulator.pool.try_take(1024)) is not None:
+        taken.append(chunk)
+
+    def send_on() -> None:
+        while True:
+            rig.send("t", b"x" * 100)
+
+    with pytest.raises(BufferExhaustedError):
+        send_on()
+    assert partitioner.new_batches == [0]
+
+
 @pytest.mark.parametrize(
     ("partitioner", "partitions"), [(RoundRobinPartitioner(), 3), (StickyPartitioner(), 1)]
 )

@@ -470,7 +470,8 @@ class PartitionQueue:
         with self._lock:
             while self.batches and self.batches[0].reached_timeout(now, timeout):
                 taken.append(self._pop_locked())
-            self._note_oldest_locked()
+            if taken:
+                self.news.append(self)  # also if none is left: the broker may be ready for no other
         return taken
 
     def close(self) -> None:
@@ -508,6 +509,7 @@ class PartitionQueue:
         with self._lock:
             while self.batches:
                 taken.append(self._pop_locked())
+            self.news.append(self)
         return taken
 
     def put_back(self, batches: list[Batch]) -> None:
@@ -554,7 +556,7 @@ class PartitionQueue:
             self.batches.extend(kept)
             if kept:
                 self.active.add(self)
-            self._note_oldest_locked()
+            self.news.append(self)
         return taken
 
     def unmute(self) -> None:

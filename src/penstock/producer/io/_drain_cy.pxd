@@ -59,7 +59,7 @@ cdef class Drainer:
     cpdef list partition_batches(self, list batches, bint is_old)
     cdef _list_anew(self, snapshot, double now)
     cdef _list(self, list news, double now)
-    cdef double _due(self, LedQueue led, double now) except -1
+    cdef double _due(self, LedQueue led, double now) except? -1
     cdef _note_age(self, PartitionQueue queue)
     cdef _find_ready(self, bint all_again, double now)
     cdef _look_again(self, LeadingBroker broker, double now)

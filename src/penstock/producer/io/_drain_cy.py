@@ -16,12 +16,11 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Container
-from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from penstock._events import Event, tell_error
 from penstock.errors import KafkaError
-from penstock.producer.batch._batch_cy import BatchState
+from penstock.producer.batch._batch_cy import BatchState, by_topic
 from penstock.producer.guarantee.response_policy import decide_unsent
 from penstock.producer.metadata.cluster import NO_TOPIC_ID
 
@@ -263,6 +262,10 @@ class Drainer:
             self.load.update_changed(accumulator.topics)
         return self._check
 
+    def forget_leaders(self) -> None:
+        """List all queues anew in the next turn: an error may have ended this one in the middle of a list."""
+        self._leaders = LeaderCache(None, self.load, self._leaders)
+
     def _list_anew(self, snapshot: Any, now: cython.double) -> Any:
         """Another cluster: list the queues that have batches at their leaders, the oldest batch first."""
         self._leaders = LeaderCache(snapshot, self.load, self._leaders)
@@ -281,7 +284,11 @@ class Drainer:
             if queue.topic is not topic:
                 topic = queue.topic
                 self.load.note_change(topic)
+            led = queue.led
             if queue.is_empty():
+                if led is not None and led.generation == leaders.generation and led.is_listed:
+                    led.broker.is_ready = False  # unless another queue makes it so: `_find_ready` looks again
+                    led.broker.due = now
                 continue
             led = leaders._find(queue)
             if led is None:
@@ -326,11 +333,7 @@ class Drainer:
             self.next_expiry = expiry
 
     def _find_ready(self, all_again: cython.bint, now: cython.double) -> Any:
-        """Note the brokers that have something ready, and when others will have.
-
-        Args:
-            all_again: look at the queues of all brokers: what they need not wait for has changed.
-        """
+        """Note the brokers that have something ready, and when others will have; `all_again`: look at all queues."""
         leaders: LeaderCache = self._leaders
         check: ReadyCheck = self._check
         broker: LeadingBroker
@@ -460,7 +463,11 @@ class Drainer:
                 kept = heads[at:] + kept  # the next request begins with it
                 break
             if not self._may_leave(queue, batch):
-                held_back = True
+                due = self._due(led, now)
+                if due <= now or self.gate_failed:
+                    held_back = True
+                else:
+                    earliest = min(earliest, due)
                 kept.append(led)
                 continue  # only its partition has to wait
             queue.take(batch)
@@ -487,7 +494,7 @@ class Drainer:
         broker.is_urgent = broker.is_urgent or rest
         if more:
             self._left_behind.add(broker.node.id)
-        return taken if runs < 2 else _by_topic(taken)
+        return taken if runs < 2 else by_topic(taken)
 
     def _may_leave(self, queue: PartitionQueue, batch: Batch) -> cython.bint:
         """Whether the gate lets a batch go."""
@@ -581,16 +588,6 @@ def _tell(text: str, batch: Any, trouble: Any) -> None:
         log, Event.BATCH_ERROR, text, batch.topic_partition,
         place=batch.topic_partition, error=trouble,
     )  # fmt: skip
-
-
-@cython.cfunc
-def _by_topic(batches: list) -> list:  # type: ignore[type-arg]
-    """The same, topic by topic: in this order brokers answer."""
-    found: dict = {}  # type: ignore[type-arg]
-    batch: Batch
-    for batch in batches:
-        found.setdefault(batch.queue.topic, []).append(batch)
-    return list(chain.from_iterable(found.values()))
 
 
 @cython.ccall

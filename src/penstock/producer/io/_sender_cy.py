@@ -167,6 +167,10 @@ class Sender:
         """
         self._take_turn(now, may_rest)
 
+    def start_over(self) -> None:
+        """Look at all queues in the next turn: this one has ended with an unexpected error."""
+        self._drainer.forget_leaders()
+
     @cython.cfunc
     def _take_turn(self, now: cython.double, may_rest: cython.bint) -> Any:
         delay: cython.double = _FOREVER

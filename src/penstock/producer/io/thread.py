@@ -130,6 +130,7 @@ class IOThread:
         except Exception as error:  # noqa: BLE001 - it is logged
             text = "an unexpected error on the I/O thread; it goes on"
             tell_error(log, Event.IO_THREAD_ERROR, text, error=error)
+            self._sender.start_over()
             self._parts.client.poll(AFTER_UNEXPECTED, self._now())
 
     def _finish_gate(self) -> None:

@@ -564,7 +564,8 @@ class SendPath:
         delivery: Delivery | None = self._appender.try_append(
             call.topic_state, call.chosen, _encoded(call), call.callback
         )
-        if delivery is None:
+        # The open batch may only lack memory: then the call waits for it, as with other partitioners.
+        if delivery is None and call.topic_state.queues[call.chosen].needs_batch():
             call.told_of_batch = True
             partitioner: Any = self.placement.partitioner
             partitioner.on_new_batch(call.topic, call.cluster, call.chosen)
